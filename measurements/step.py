@@ -1,0 +1,365 @@
+"""One training step of one model: forward, backward, update. Counting and timing use the same one."""
+
+from __future__ import annotations
+
+import copy
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from measurements.records import MeasurementError
+
+Inputs = Tensor | tuple[Any, ...] | dict[str, Any]
+
+
+class StepError(MeasurementError):
+    """A step that cannot run as it was given: the sentence names what to change."""
+
+
+@dataclass
+class Step:
+    """One training step.
+
+    inputs: a tensor, a tuple of positional arguments, or a dict of keyword arguments.
+    loss_fn: called as loss_fn(output, targets), or as loss_fn(output) without targets. None: cross entropy with
+    targets, else the sum of all outputs.
+    optimizer: None leaves the update out.
+    """
+
+    model: nn.Module
+    inputs: Inputs
+    targets: Any = None
+    loss_fn: Callable[..., Tensor] | None = None
+    optimizer: torch.optim.Optimizer | None = None
+
+    def call(self) -> Any:
+        """What the model gives for the inputs."""
+        if isinstance(self.inputs, dict):
+            return self.model(**self.inputs)
+        if isinstance(self.inputs, tuple | list):
+            return self.model(*self.inputs)
+        return self.model(self.inputs)
+
+    def forward(self) -> Tensor:
+        """The loss, a scalar.
+
+        Raises: StepError where the model fails on the inputs, or the loss is not one number that a gradient can start from.
+        """
+        with _named(f"the forward of {_name(self.model)} failed on inputs of {_describe(self.inputs)}", INPUTS_HINT):
+            output = self.call()
+        with _named(
+            f"the loss failed on outputs of {_describe(output)} and targets of {_describe(self.targets)}",
+            "give targets that fit the outputs, or a loss_fn",
+        ):
+            loss = self._loss(output)
+        if not isinstance(loss, Tensor):
+            raise StepError(f"the loss is {_describe(loss)}, not a tensor; give a loss_fn that returns a scalar tensor")
+        if loss.numel() != 1:
+            raise StepError(
+                f"the loss is not a scalar but has shape {_sizes(loss)}; give a loss_fn that reduces it to one number"
+            )
+        return loss
+
+    def _loss(self, output: Any) -> Any:
+        if self.loss_fn is not None:
+            return self.loss_fn(output) if self.targets is None else self.loss_fn(output, self.targets)
+        if self.targets is not None:
+            return nn.functional.cross_entropy(_main_output(output), self.targets)
+        return sum_of_outputs(output)
+
+    def backward(self, loss: Tensor) -> None:
+        """Gradients of the loss in every parameter that needs one."""
+        if not loss.requires_grad:
+            raise StepError(
+                f"nothing to train: the loss of {_name(self.model)} needs no gradient; give the model a parameter with "
+                "requires_grad=True on the way to the loss"
+            )
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def update(self) -> None:
+        """One step of the optimizer; one that needs a closure (LBFGS) runs forward and backward again by itself."""
+        if self.optimizer is not None:
+            self.optimizer.step(self._closure if _needs_closure(self.optimizer) else None)  # type: ignore[arg-type]
+
+    def _closure(self) -> Tensor:
+        self.model.zero_grad(set_to_none=True)
+        loss = self.forward()
+        self.backward(loss)
+        return loss
+
+    def run(self) -> None:
+        """The whole step, from no gradients."""
+        if self.optimizer is not None and _needs_closure(self.optimizer):
+            self.update()
+            return
+        self.model.zero_grad(set_to_none=True)
+        self.backward(self.forward())
+        self.update()
+
+
+INPUTS_HINT = "give inputs that model(*inputs) accepts"
+
+
+@contextmanager
+def _named(what: str, hint: str) -> Iterator[None]:
+    """An error of the user's code as one sentence that names what to change; our own says enough by itself."""
+    try:
+        yield
+    except MeasurementError:
+        raise
+    except Exception as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise StepError(f"{what}: {type(error).__name__}: {first}; {hint}") from error
+
+
+def _name(model: nn.Module) -> str:
+    return type(model).__name__
+
+
+def _sizes(tensor: Tensor) -> str:
+    return "x".join(map(str, tensor.shape)) or "()"
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{_sizes(value)} {str(value.dtype).removeprefix('torch.')} on {value.device}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_describe(item)}" for key, item in value.items())
+    if isinstance(value, tuple | list):
+        return ", ".join(map(_describe, value))
+    return "none" if value is None else type(value).__name__
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples, lists, dicts and objects with fields (dataclasses, model outputs)."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from tensors_in(item)
+    elif hasattr(value, "__dataclass_fields__"):
+        for name in value.__dataclass_fields__:
+            yield from tensors_in(getattr(value, name))
+
+
+def sum_of_outputs(output: Any) -> Tensor:
+    """The sum of all floating-point outputs: the loss where there are no targets.
+
+    Raises: StepError where there is none.
+    """
+    parts = [x for x in tensors_in(output) if x.is_floating_point() or x.is_complex()]
+    if not parts:
+        raise StepError(f"the model returns {_describe(output)}: no floating-point tensor to sum; give a loss_fn")
+    sums = [(part.abs() if part.is_complex() else part).sum() for part in parts]
+    total = sums[0]
+    for part in sums[1:]:
+        total = total + part
+    return total
+
+
+def _main_output(output: Any) -> Tensor:
+    """The tensor that targets are compared with: the only output, or the first (a model's auxiliary heads follow it)."""
+    found = next(tensors_in(output), None)
+    if found is None:
+        raise StepError(f"the model returns {_describe(output)}: no tensor to compare targets with; give a loss_fn")
+    return found
+
+
+def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    return isinstance(optimizer, torch.optim.LBFGS)
+
+
+# --------------------------------------------------------------------------- optimizers
+OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sgd": ("SGD", {"lr": 0.01}),
+    "momentum": ("SGD", {"lr": 0.01, "momentum": 0.9}),
+    "nesterov": ("SGD", {"lr": 0.01, "momentum": 0.9, "nesterov": True}),
+    "weight_decay": ("SGD", {"lr": 0.01, "weight_decay": 1e-4}),
+    "adam": ("Adam", {}),
+    "adamw": ("AdamW", {}),
+    "adamax": ("Adamax", {}),
+    "nadam": ("NAdam", {}),
+    "radam": ("RAdam", {}),
+    "adadelta": ("Adadelta", {}),
+    "adagrad": ("Adagrad", {}),
+    "rmsprop": ("RMSprop", {}),
+    "rprop": ("Rprop", {}),
+    "asgd": ("ASGD", {}),
+    "adafactor": ("Adafactor", {}),
+    "lbfgs": ("LBFGS", {}),
+    "muon": ("Muon", {}),
+}
+"""Name -> class in torch.optim and its arguments; all others are torch's defaults."""
+
+IMPLEMENTATIONS = ("single", "foreach", "fused")
+
+
+def make_optimizer(
+    name: str, parameters: Iterable[nn.Parameter], implementation: str | None = None
+) -> torch.optim.Optimizer:
+    """The optimizer of that name over the parameters that need a gradient.
+
+    implementation: "single", "foreach" or "fused"; None leaves the choice to torch.
+    Raises: StepError for an unknown name or implementation, one that this torch lacks, and no parameters.
+    """
+    if name not in OPTIMIZERS:
+        raise StepError(f"unknown optimizer {name!r}; have {', '.join(OPTIMIZERS)}")
+    if implementation not in (None, *IMPLEMENTATIONS):
+        raise StepError(f"unknown implementation {implementation!r}; have {', '.join(IMPLEMENTATIONS)}")
+    kind, settings = OPTIMIZERS[name]
+    if not hasattr(torch.optim, kind):
+        raise StepError(f"optimizer {name!r} needs torch.optim.{kind}; torch {torch.__version__} has none")
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    if not trained:
+        raise StepError(f"optimizer {name!r} has no parameter to update; give the model one with requires_grad=True")
+    if implementation is not None:
+        settings = settings | {way: way == implementation for way in IMPLEMENTATIONS[1:]}
+    try:
+        return getattr(torch.optim, kind)(trained, **settings)  # type: ignore[no-any-return]
+    except (TypeError, ValueError, RuntimeError) as error:
+        wanted = f"{implementation} {name}" if implementation else name
+        raise StepError(f"torch.optim.{kind} has no {wanted} for these parameters: {error}") from error
+
+
+def steps_to_steady(optimizer: torch.optim.Optimizer) -> int:
+    """Steps after which every further one costs the same: momentum's first only copies, RAdam's first five differ."""
+    if isinstance(optimizer, torch.optim.RAdam):
+        return 6
+    if isinstance(optimizer, torch.optim.SGD) and any(group["momentum"] for group in optimizer.param_groups):
+        return 1
+    return 0
+
+
+# --------------------------------------------------------------------------- nothing left behind
+@contextmanager
+def preserved(
+    model: nn.Module, optimizer: torch.optim.Optimizer | None = None, inputs: Inputs | None = None
+) -> Iterator[None]:
+    """A block after which weights, buffers, gradients, optimizer state, random state and mode are as before it."""
+    modules = list(model.modules())
+    if any(isinstance(x, nn.parameter.UninitializedTensorMixin) for x in (*model.parameters(), *model.buffers())):
+        raise StepError(f"{_name(model)} has parameters without a shape yet (lazy modules); call it once on its inputs first")
+    modes = [module.training for module in modules]
+    tables = [(module._buffers, dict(module._buffers)) for module in modules]
+    weights = list(model.parameters())
+    if optimizer is not None:
+        weights += [p for group in optimizer.param_groups for p in group["params"]]
+    weights = list(dict.fromkeys(weights))
+    leaves = [*weights, *(x for x in tensors_in(inputs) if x.is_leaf)]
+    gradients = [(x, x.grad) for x in leaves]
+    values = _values([*(weights if optimizer else ()), *model.buffers(), *tensors_in(inputs)])
+    values += _values([grad for _, grad in gradients if grad is not None])
+    state = _optimizer_state(optimizer)
+    dice = _random_state()
+    try:
+        for leaf in leaves:
+            leaf.grad = None
+        yield
+    finally:
+        _restore_random_state(dice)
+        for table, entries in tables:
+            table.clear()
+            table.update(entries)
+        with torch.no_grad():
+            for tensor, value in values:
+                _copy_back(tensor, value)
+        for leaf, grad in gradients:
+            leaf.grad = grad
+        state()
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode
+
+
+def _values(tensors: Iterable[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Each tensor with a copy of its elements; a meta tensor has none."""
+    return [(x, x.detach().clone()) for x in tensors if x.device.type != "meta"]
+
+
+def _copy_back(tensor: Tensor, value: Tensor) -> None:
+    """The old elements in the old tensor; one that did not change is left alone, so that its version stays."""
+    if tensor.is_inference() or tensor.layout is not torch.strided or torch.equal(tensor, value):
+        return
+    tensor.detach().copy_(value)
+
+
+def _optimizer_state(optimizer: torch.optim.Optimizer | None) -> Callable[[], None]:
+    """A function that puts the optimizer's state and groups back."""
+    if optimizer is None:
+        return lambda: None
+    groups = [(group, dict(group)) for group in optimizer.param_groups]
+    state = {key: _snapshot(value) for key, value in optimizer.state.items()}
+    fields = {name: value for name, value in vars(optimizer).items() if name not in ("state", "param_groups")}
+
+    def restore() -> None:
+        for group, entries in groups:
+            group.clear()
+            group.update(entries)
+        optimizer.state.clear()
+        for key, value in state.items():
+            optimizer.state[key] = value()
+        for name in set(vars(optimizer)) - set(fields) - {"state", "param_groups"}:
+            delattr(optimizer, name)
+        vars(optimizer).update(fields)
+
+    return restore
+
+
+def _snapshot(value: Any) -> Callable[[], Any]:
+    """A function that gives the value back as it is now: the same tensors with the elements that they have now."""
+    if isinstance(value, Tensor):
+        saved = _values([value])
+
+        def tensor() -> Tensor:
+            with torch.no_grad():
+                for x, elements in saved:
+                    _copy_back(x, elements)
+            return value
+
+        return tensor
+    if isinstance(value, dict):
+        items = {key: _snapshot(item) for key, item in value.items()}
+
+        def mapping() -> Any:
+            value.clear()
+            value.update({key: item() for key, item in items.items()})
+            return value
+
+        return mapping
+    if isinstance(value, list):
+        parts = [_snapshot(item) for item in value]
+
+        def sequence() -> Any:
+            value[:] = [part() for part in parts]
+            return value
+
+        return sequence
+    kept = copy.deepcopy(value)
+    return lambda: kept
+
+
+def _random_state() -> list[tuple[Callable[[Any], object], Any]]:
+    """Every generator that a model may draw from, as (setter, state)."""
+    states: list[tuple[Callable[[Any], object], Any]] = [
+        (random.setstate, random.getstate()),
+        (torch.set_rng_state, torch.get_rng_state()),
+    ]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        states.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        states.append((numpy.random.set_state, numpy.random.get_state()))
+    return states
+
+
+def _restore_random_state(states: list[tuple[Callable[[Any], object], Any]]) -> None:
+    for setter, state in states:
+        setter(state)
