@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -64,6 +65,8 @@ class Step:
             raise StepError(
                 f"the loss is not a scalar but has shape {_sizes(loss)}; give a loss_fn that reduces it to one number"
             )
+        if loss.is_complex():
+            raise StepError(f"the loss is complex ({_describe(loss)}); give a loss_fn that returns a real number")
         return loss
 
     def _loss(self, output: Any) -> Any:
@@ -80,11 +83,14 @@ class Step:
                 f"nothing to train: the loss of {_name(self.model)} needs no gradient; give the model a parameter with "
                 "requires_grad=True on the way to the loss"
             )
-        loss.backward()  # type: ignore[no-untyped-call]
+        with _named(f"the backward of {_name(self.model)} failed", BACKWARD_HINT):
+            loss.backward()  # type: ignore[no-untyped-call]
 
     def update(self) -> None:
         """One step of the optimizer; one that needs a closure (LBFGS) runs forward and backward again by itself."""
-        if self.optimizer is not None:
+        if self.optimizer is None:
+            return
+        with _named(f"the step of {type(self.optimizer).__name__} failed", UPDATE_HINT):
             self.optimizer.step(self._closure if _needs_closure(self.optimizer) else None)  # type: ignore[arg-type]
 
     def _closure(self) -> Tensor:
@@ -104,6 +110,8 @@ class Step:
 
 
 INPUTS_HINT = "give inputs that model(*inputs) accepts"
+BACKWARD_HINT = "give a model whose loss.backward() runs, and inputs and targets on its device"
+UPDATE_HINT = "give an optimizer whose step() runs on this model's gradients"
 
 
 @contextmanager
@@ -151,6 +159,19 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
             yield from tensors_in(getattr(value, name))
 
 
+def cut_off(value: Any) -> Any:
+    """The same inputs without the graph that made them: a backward pass through them ends there."""
+    if isinstance(value, Tensor):
+        return value if value.is_leaf else value.detach().requires_grad_(value.requires_grad)
+    if not any(not x.is_leaf for x in tensors_in(value)):
+        return value
+    if isinstance(value, dict):
+        return {key: cut_off(item) for key, item in value.items()}
+    if type(value) in (tuple, list):
+        return type(value)(cut_off(item) for item in value)
+    return value
+
+
 def sum_of_outputs(output: Any) -> Tensor:
     """The sum of all floating-point outputs: the loss where there are no targets.
 
@@ -184,7 +205,11 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "momentum": ("SGD", {"lr": 0.01, "momentum": 0.9}),
     "nesterov": ("SGD", {"lr": 0.01, "momentum": 0.9, "nesterov": True}),
     "weight_decay": ("SGD", {"lr": 0.01, "weight_decay": 1e-4}),
+    "momentum_weight_decay": ("SGD", {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4}),
+    "nesterov_weight_decay": ("SGD", {"lr": 0.01, "momentum": 0.9, "nesterov": True, "weight_decay": 1e-4}),
     "adam": ("Adam", {}),
+    "adam_weight_decay": ("Adam", {"weight_decay": 1e-4}),
+    "amsgrad": ("Adam", {"amsgrad": True}),
     "adamw": ("AdamW", {}),
     "adamax": ("Adamax", {}),
     "nadam": ("NAdam", {}),
@@ -222,7 +247,9 @@ def make_optimizer(
     if not trained:
         raise StepError(f"optimizer {name!r} has no parameter to update; give the model one with requires_grad=True")
     if implementation is not None:
-        settings = settings | {way: way == implementation for way in IMPLEMENTATIONS[1:]}
+        takes = inspect.signature(getattr(torch.optim, kind)).parameters  # not every one has foreach and fused
+        ways = {way: way == implementation for way in IMPLEMENTATIONS[1:]}
+        settings = settings | {way: wanted for way, wanted in ways.items() if wanted or way in takes}
     try:
         return getattr(torch.optim, kind)(trained, **settings)  # type: ignore[no-any-return]
     except (TypeError, ValueError, RuntimeError) as error:
@@ -249,14 +276,15 @@ def preserved(
     if any(isinstance(x, nn.parameter.UninitializedTensorMixin) for x in (*model.parameters(), *model.buffers())):
         raise StepError(f"{_name(model)} has parameters without a shape yet (lazy modules); call it once on its inputs first")
     modes = [module.training for module in modules]
-    tables = [(module._buffers, dict(module._buffers)) for module in modules]
+    parts = [part for module in modules for part in (module._parameters, module._buffers, module._modules)]
+    tables = [(part, dict(part)) for part in parts if isinstance(part, dict)]  # of a compiled (jit) one they are fixed
     weights = list(model.parameters())
     if optimizer is not None:
         weights += [p for group in optimizer.param_groups for p in group["params"]]
     weights = list(dict.fromkeys(weights))
     leaves = [*weights, *(x for x in tensors_in(inputs) if x.is_leaf)]
     gradients = [(x, x.grad) for x in leaves]
-    values = _values([*(weights if optimizer else ()), *model.buffers(), *tensors_in(inputs)])
+    values = _values([*weights, *model.buffers(), *tensors_in(inputs)])  # a forward may write into any of them
     values += _values([grad for _, grad in gradients if grad is not None])
     state = _optimizer_state(optimizer)
     dice = _random_state()

@@ -34,7 +34,7 @@ from measurements.formulas import FORMULAS, FREE, Cost, Formula, Free
 from measurements.formulas.cost import Binding
 from measurements.formulas.pointwise import by_rule
 from measurements.records import Counted, MeasurementError, OpRecord, Phase, Shape, Work, shapes_in
-from measurements.step import Inputs, Step, StepError, make_optimizer, preserved, steps_to_steady
+from measurements.step import Inputs, Step, StepError, cut_off, make_optimizer, preserved, steps_to_steady
 
 ON_UNKNOWN = ("raise", "warn")
 
@@ -48,22 +48,24 @@ class UnknownOpWarning(UserWarning):
 
 
 # --------------------------------------------------------------------------- what an operation costs
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """What to do with an operator, worked out once for each.
 
     cost: from arguments, keywords and context to a Cost; None where it costs nothing by a row of FREE or its schema.
     moves: whether its bytes count (a view moves none).
-    needs_node: whether the cost asks for the autograd node. lengths: places of arguments whose values are asked for.
+    asks: whether the cost asks for more than arguments. lengths: places of arguments whose values it asks for.
     region: +1 where the operator opens a record function, -1 where it closes one.
+    updates: whether it belongs to the update wherever it runs (unscaling of gradients).
     """
 
     name: str
     cost: Callable[[Sequence[object], Mapping[str, object], Mapping[str, object]], Cost] | None
     moves: bool = True
-    needs_node: bool = False
+    asks: bool = False
     lengths: tuple[int, ...] = ()
     region: int = 0
+    updates: bool = False
 
 
 LENGTHS = ("cum_seq_q", "cum_seq_k", "cu_seqlens_q", "cu_seqlens_k")
@@ -100,13 +102,13 @@ def plan_for(func: Any, own: Mapping[str, Formula]) -> Plan | None:
     if formula is not None:
         binding = Binding(formula, name, schema)
         lengths = tuple(place for place, (argument, _) in enumerate(schema) if argument in LENGTHS)
-        return Plan(name, binding, True, bool({"needs", "node"} & set(binding.context)), lengths)
+        asks = bool(lengths) or not {"needs", "node", "phase"}.isdisjoint(binding.context)
+        return Plan(name, binding, asks=asks, lengths=lengths, updates=name.startswith("aten._amp_"))
     free = FREE.get(name) or FREE.get(base)
     if free is not None:
         region = {"_record_function_enter_new": 1, "_record_function_enter": 1, "_record_function_exit": -1}
-        return Plan(
-            name, None, free not in (Free.VIEW, Free.INTEGER), region=region.get(base.partition(".")[2], 0)
-        )
+        moves = free not in (Free.VIEW, Free.INTEGER)
+        return Plan(name, None, moves, region=region.get(base.partition(".")[2], 0), updates="._amp_" in name)
     single = base.replace("_foreach_", "", 1) if "._foreach_" in base else None
     if single is not None:
         return _foreach_plan(func, name, single)
@@ -124,7 +126,9 @@ def _first(context: Mapping[str, object]) -> Shape | None:
 
 def _foreach_plan(func: Any, name: str, single: str) -> Plan:
     """The plan of an operation on lists of tensors: the plain operation, once for each place in the lists."""
-    schema = [(argument.name, argument.default_value) for argument in func._schema.arguments]
+    # a list `scalars` holds for each tensor what the plain operation calls `value`
+    spelled = {"scalars": "value"} if single in ("aten.addcmul", "aten.addcdiv") else {}
+    schema = [(spelled.get(a.name, a.name), a.default_value) for a in func._schema.arguments]
     names = [argument for argument, _ in schema]
     formula = FORMULAS.get(single)
     binding = Binding(formula, name, schema) if formula is not None else None
@@ -151,7 +155,7 @@ def _foreach_plan(func: Any, name: str, single: str) -> Plan:
                 total += binding((), here, {**context, "out": out, "outs": (out,)})
         return total
 
-    return Plan(name, cost, needs_node=False)
+    return Plan(name, cost, asks=True)
 
 
 def _at(value: object, place: int, length: int) -> object:
@@ -161,20 +165,30 @@ def _at(value: object, place: int, length: int) -> object:
 
 
 # --------------------------------------------------------------------------- tensors as keys and as Shapes
-_PLAIN = (int, float, bool, str, type(None), complex, torch.dtype, torch.device, torch.layout, torch.memory_format)
+_PLAIN = frozenset(
+    (int, float, bool, str, type(None), complex, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
+)
+_LISTS = frozenset((tuple, list))
+_STRIDED = torch.strided
 
 
-def _key(value: Any) -> Any:
-    """A hashable value that says of a tensor what a formula or its bytes may depend on."""
-    if isinstance(value, Tensor):
-        if value.layout is torch.strided:
-            return value.shape, value.dtype
-        return value.shape, value.dtype, value.layout, _stored(value)
-    if isinstance(value, list | tuple):
-        return tuple([_key(item) for item in value])
-    if isinstance(value, _PLAIN):
-        return value
-    return id(value) if hasattr(value, "unpack") else type(value).__name__
+def _key(values: Any) -> tuple[Any, ...]:
+    """Hashable values that say of each tensor what a formula or its bytes may depend on."""
+    key: list[Any] = []
+    for value in values:
+        kind = type(value)
+        if kind in _PLAIN:
+            key.append(value)
+        elif isinstance(value, Tensor):
+            key.append(value.shape)
+            key.append(value.dtype)
+            if value.layout is not _STRIDED:
+                key.append((value.layout, _stored(value)))
+        elif kind in _LISTS:
+            key.append(tuple(value) if value and type(value[0]) is int else _key(value))
+        else:
+            key.append(id(value) if hasattr(value, "unpack") else kind)
+    return tuple(key)
 
 
 def _stored(value: Tensor) -> int:
@@ -199,7 +213,7 @@ def _plain(value: Any) -> object:
         return tuple(_plain(item) for item in value)
     if hasattr(value, "unpack"):  # a packed weight of a quantized layer
         return tuple(_plain(item) for item in value.unpack() if isinstance(item, Tensor))
-    return value
+    return value if type(value) in _PLAIN else type(value).__name__  # a record holds no live object
 
 
 def _bytes(value: Any) -> int:
@@ -228,6 +242,10 @@ class _Place(threading.local):
         self.updating = 0
 
 
+_graph_task = torch._C._current_graph_task_id
+_current_node = torch._C._current_autograd_node
+_next_sequence_number = torch._C._autograd._get_sequence_nr
+_grad_enabled = torch.is_grad_enabled
 _CLIPPING = str(torch.nn.utils.clip_grad.__file__)
 _OPTIM = str(torch.optim.__path__[0])
 _CHECKPOINT = str(torch.utils.checkpoint.__file__)
@@ -317,8 +335,9 @@ class _Mode(TorchDispatchMode):
         self.own = own
         self.unknown: dict[str, None] = {}
         self.plans: dict[Any, Plan | None] = {}
-        self.known: dict[Any, OpRecord] = {}
-        self.kept: dict[int, Any] = {}  # packed weights whose id is part of a key
+        self.calls: dict[Any, Any] = {}  # an operation on these shapes -> what it costs
+        self.known: dict[Any, OpRecord] = {}  # the same, in this phase and module -> its record
+        self.kept: list[Any] = []  # packed weights whose id is part of a key
         self.owners: dict[int, str] = {}  # number of an autograd node -> module that made it
         self.place = _Place()
         self.roots: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
@@ -399,34 +418,37 @@ class _Mode(TorchDispatchMode):
             plan = self.plans[func]
         except KeyError:
             plan = self.plans[func] = self._plan(func)
-        if types and self._wraps_others(types):
-            return NotImplemented  # the wrapper's own rule runs operations on what it wraps; those are counted
+        if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # a wrapper (nested, distributed, quantized) unwraps by itself; its parts are counted
         if plan is None:
             return self._without_plan(func, args, kwargs)
-        module = self.place.module
+        place = self.place
+        module = place.module
         phase = Phase.FORWARD
         again, node = False, None
-        if torch._C._current_graph_task_id() != -1:
+        if _graph_task() != -1:
             phase = Phase.BACKWARD
-            node = torch._C._current_autograd_node()
+            node = _current_node()
             module, again = self._in_backward(node, module)
-        elif self.place.updating or plan.name.startswith("aten._amp_"):
+        elif place.updating or plan.updates:
             phase = Phase.UPDATE
-        elif torch.is_grad_enabled():
-            made = torch._C._autograd._get_sequence_nr() - 1
-            if made not in self.owners:
-                self.owners[made] = module
+        elif _grad_enabled():
+            self.owners.setdefault(_next_sequence_number() - 1, module)
         elif not module and _called_from_update_code():
             phase = Phase.UPDATE
         out = func(*args, **kwargs)
         if plan.region:
             self._region(plan.region, args)
-        self._count(plan, phase, module, again, node, args, kwargs, out)
+        key = (plan, _key(args), _key(out if type(out) in _LISTS else (out,)))
+        if kwargs:
+            key += (tuple(kwargs), _key(kwargs.values()))
+        if plan.asks:
+            key += (phase, self._asked(plan, node, args))
+        record = self.known.get((key, phase, module, again))
+        if record is None:
+            record = self._record(plan, key, phase, module, again, node, args, kwargs, out)
+        self.records.append(record)
         return out
-
-    def _wraps_others(self, types: Sequence[type]) -> bool:
-        """Whether a type is a wrapper of other tensors (nested, distributed, quantized), which unwraps by itself."""
-        return any(hasattr(kind, "__tensor_flatten__") for kind in types)
 
     def _plan(self, func: Any) -> Plan | None:
         if not isinstance(func, torch._ops.OpOverload):
@@ -460,12 +482,11 @@ class _Mode(TorchDispatchMode):
         if number < _NO_SEQUENCE:
             owner = self.owners.get(number, "")
         again = False
-        if torch.is_grad_enabled():  # create_graph, or a forward done again: this too makes nodes
+        if _grad_enabled():  # create_graph, or a forward done again: this too makes nodes
             again = "checkpoint" in node.name().lower() if node is not None else False
             again = again or _called_from_recomputation()
             owner = module or owner if again else owner
-            made = torch._C._autograd._get_sequence_nr() - 1
-            self.owners.setdefault(made, owner)
+            self.owners.setdefault(_next_sequence_number() - 1, owner)
         return owner, again
 
     def _region(self, change: int, args: tuple[Any, ...]) -> None:
@@ -478,9 +499,17 @@ class _Mode(TorchDispatchMode):
         elif place.regions:
             place.updating -= place.regions.pop()
 
-    def _count(
+    def _asked(self, plan: Plan, node: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What a formula asks besides arguments: the node's name and needs, and the values of lengths."""
+        name = "" if node is None else node.name()
+        needs = () if node is None else tuple([edge[0] is not None for edge in node.next_functions])
+        lengths = tuple([_values(args[place]) if place < len(args) else None for place in plan.lengths])
+        return name, needs, lengths
+
+    def _record(
         self,
         plan: Plan,
+        key: tuple[Any, ...],
         phase: Phase,
         module: str,
         again: bool,
@@ -488,82 +517,53 @@ class _Mode(TorchDispatchMode):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         out: Any,
-    ) -> None:
-        """One more record: a known one where the same operation ran in the same place before."""
-        needs: tuple[bool, ...] = ()
-        name = ""
-        lengths: tuple[Any, ...] = ()
-        if plan.needs_node and node is not None:
-            name = node.name()
-            needs = tuple(edge[0] is not None for edge in node.next_functions)
-        if plan.lengths:
-            lengths = tuple(_values(args[place]) if place < len(args) else None for place in plan.lengths)
-        key = (plan.name, phase, module, again, name, needs, lengths, _key(args), _key(out))
-        if kwargs:
-            key = (*key, tuple([(word, _key(value)) for word, value in kwargs.items()]))
-        record = self.known.get(key)
-        if record is None:
-            record = self._record(plan, phase, module, again, (name, needs, lengths), args, kwargs, out)
-            self.known[key] = record
-            for value in args:
-                if hasattr(value, "unpack"):
-                    self.kept[id(value)] = value
-        self.records.append(record)
-
-    def _record(
-        self,
-        plan: Plan,
-        phase: Phase,
-        module: str,
-        again: bool,
-        asked: tuple[str, tuple[bool, ...], tuple[Any, ...]],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        out: Any,
     ) -> OpRecord:
-        node, needs, lengths = asked
+        """A new record; what it costs is worked out once for all modules that run the same operation."""
+        call = self.calls.get(key)
+        if call is None:
+            call = self.calls[key] = self._call(plan, phase, node, args, kwargs, out)
+            self.kept += [value for value in args if hasattr(value, "unpack")]
+        arguments, outs, cost, read, written = call
+        flop, repeated = cost.contraction + cost.other, cost.again + cost.other_again
+        contraction, repeated_contraction = cost.contraction, cost.again
+        if again:
+            repeated, repeated_contraction = flop + repeated, contraction + repeated_contraction
+            flop = contraction = 0
+        record = OpRecord(
+            *(phase, plan.name, module, arguments, outs),
+            *(flop, contraction, repeated, repeated_contraction, read, written),
+        )
+        self.known[(key, phase, module, again)] = record
+        return record
+
+    def _call(
+        self, plan: Plan, phase: Phase, node: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> tuple[tuple[object, ...], tuple[Shape, ...], Cost, int, int]:
+        """Arguments and outputs as Shapes, the cost, bytes read and bytes written."""
         arguments = [_plain(value) for value in args]
-        for place, values in zip(plan.lengths, lengths, strict=False):
-            if place < len(arguments) and values is not None:
-                arguments[place] = values
         keywords = {word: _plain(value) for word, value in kwargs.items()}
         outs = tuple(shapes_in([_plain(out)]))
         cost = Cost()
         if plan.cost is not None:
+            name, needs, lengths = self._asked(plan, node, args)
+            for place, values in zip(plan.lengths, lengths, strict=True):
+                if values is not None:
+                    arguments[place] = values
             first = outs[0] if outs else None
-            context = {"out": first, "out_shape": first, "outs": outs, "needs": needs, "node": node, "phase": phase}
+            context = {"out": first, "out_shape": first, "outs": outs, "needs": needs, "node": name, "phase": phase}
             try:
                 cost = plan.cost(arguments, keywords, context)
-            except (ValueError, TypeError, IndexError, AttributeError) as error:
+            except Exception as error:  # a user's formula may raise anything
                 shapes = [tuple(shape) for shape in shapes_in(arguments)]
                 self._unknown(plan.name, f"the formula for {plan.name} fails on {shapes}: {error}")
         read = written = 0
         if plan.moves:
-            written = _bytes(out if outs else [*args, *kwargs.values()])
-            read = _bytes([*args, *kwargs.values()])
+            given = [*args, *kwargs.values()]
+            written = _bytes(out if outs else given)
+            read = _bytes(given)
             if _base_name(plan.name) in GATHERS and args:
                 read += written - _bytes(args[0])
-        flop, repeated = cost.contraction + cost.other, cost.again + cost.other_again
-        contraction, repeated_contraction = cost.contraction, cost.again
-        if again:
-            flop, contraction, repeated, repeated_contraction = (
-                *(0, 0),
-                flop + repeated,
-                contraction + repeated_contraction,
-            )
-        return OpRecord(
-            phase=phase,
-            op=plan.name,
-            module=module,
-            arguments=(*arguments, *keywords.items()),
-            outputs=outs,
-            flop=flop,
-            contraction=contraction,
-            recomputed=repeated,
-            recomputed_contraction=repeated_contraction,
-            read=read,
-            written=written,
-        )
+        return (*arguments, *keywords.items()), outs, cost, read, written
 
 
 def _values(value: Any) -> Any:
@@ -623,7 +623,10 @@ def count_step(
         raise StepError(f"the model is {type(model).__name__}, not a torch.nn.Module; give a module")
     if isinstance(optimizer, str):
         optimizer = make_optimizer(optimizer, model.parameters())
-    step = Step(model, inputs, targets, loss_fn, optimizer)
+    if not isinstance(optimizer, torch.optim.Optimizer | None):
+        raise StepError(f"the optimizer is {type(optimizer).__name__}; give a name or a torch.optim.Optimizer instance")
+    inputs = cut_off(inputs)
+    step = Step(model, inputs, cut_off(targets), loss_fn, optimizer)
     check(step)
     with preserved(model, optimizer, inputs), torch.enable_grad():
         return count_in_place(step, on_unknown, formulas)
@@ -663,7 +666,7 @@ def count_in_place(step: Step, on_unknown: str = "raise", formulas: Mapping[Any,
         step.model.zero_grad(set_to_none=True)
         step.backward(step.forward())
     for _ in range(ahead):
-        optimizer.step()
+        step.update()
     with counting(on_unknown, formulas) as update:
         step.update()
     return Work((*work.records, *update.records))

@@ -1,0 +1,50 @@
+# make measure   the main job: every architecture by every counter, on screen and as CSV in the run's folder
+# make test      all tests, on the newest torch
+# make test-p100 all tests, on the last torch that has kernels for the P100
+# make bench     the cost of counting, as ratios
+# make lint      ruff and mypy
+# make clean     removes what make and the tests made, but no saved run
+#
+# Each sets up the virtual environment that it needs, again only when a list of requirements changes.
+# Needs python3 (3.11 or later) with venv, make, and the network the first time. PYTHON=python3.12 picks another.
+
+PYTHON ?= python3
+READY := .venv/ready
+READY_P100 := .venv-p100/ready
+LISTS := requirements.txt requirements-counters.txt
+
+.DELETE_ON_ERROR:
+.PHONY: measure test test-p100 bench lint clean
+
+measure: $(READY)
+	.venv/bin/python -m measurements measure
+
+test: $(READY)
+	.venv/bin/python -m pytest
+
+test-p100: $(READY_P100)
+	.venv-p100/bin/python -m pytest
+
+bench: $(READY)
+	.venv/bin/python -m pytest -m bench
+
+lint: $(READY)
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy --strict measurements models
+
+clean:
+	rm -rf .venv .venv-p100 .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): $(LISTS)
+$(READY_P100): $(LISTS) requirements-p100.txt
+$(READY_P100): LISTS := requirements-p100.txt requirements-counters.txt
+
+# The file `ready` is the stamp: it is written when everything is installed.
+%/ready:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("needs Python 3.11 or later; $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=python3.12 …")'
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo 'needs the venv module of $(PYTHON); has none: on Debian or Ubuntu, apt install python3-venv' >&2; exit 1; }
+	$(PYTHON) -m venv --clear $*
+	$*/bin/python -m pip install --quiet $(addprefix -r ,$(LISTS))
+	@touch $@

@@ -1,0 +1,337 @@
+"""Between pytest and the rooms: options, axes, fixtures, what is saved of a test.
+
+A test asks for what it needs by name. `arch`, `batch`, `optimizer` and `counter` are axes: the test runs once
+for each of their values. Its marker `axes` gives them and the options of the same names replace them, but for
+`--counter`, which leaves out the others. `step` is the training step that the axes describe.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import models
+from measurements import METHOD
+from measurements.comparison import columns, difference
+from measurements.counters import COUNTERS, Counter
+from measurements.options import Given, among, understand
+from measurements.records import Counted, Phase
+from measurements.runs import Run, RunError
+
+if TYPE_CHECKING:
+    from measurements.step import Step
+
+OPTIONS = (  # (flag, whether it may be repeated, metavar, help)
+    ("--arch", True, "NAME", "architectures: a listed or torchvision name, timm:NAME, pkg.module:factory"),
+    ("--batch", True, "N", "batch sizes"),
+    ("--optimizer", True, "NAME", "optimizers"),
+    ("--counter", True, "NAME", "only tests of these counters, among those that take the axis"),
+    ("--experiment", True, "ID", "only tests of these experiments"),
+    (
+        "--input-shape",
+        False,
+        "CxHxW",
+        "sizes of one input (default: what the architecture is published with)",
+    ),
+    ("--classes", False, "N", "classes that the architecture tells apart (default: 10)"),
+    (
+        "--run",
+        False,
+        "NAME",
+        "save the run in runs/NAME, which must be new (default: named by time and process)",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The values of a test that gives none, and how a value is written in an id."""
+
+    values: tuple[object, ...]
+    spell: Callable[[Any], str]
+
+
+def spelled(name: str) -> str:
+    """The name in lower case, every other character but letters, digits and _ an _."""
+    return re.sub(r"\W+", "_", name.lower(), flags=re.ASCII).strip("_")
+
+
+STUDIED = tuple(name for name, row in models.ARCHITECTURES.items() if "torchvision" in row.builder)
+
+AXES = {  # in the order in which an id names them
+    "arch": Axis(STUDIED, spelled),
+    "batch": Axis((1,), lambda size: f"b{size:03}"),
+    "optimizer": Axis(("sgd",), spelled),
+    "counter": Axis(tuple(COUNTERS), spelled),
+}
+
+GIVEN = pytest.StashKey[Given]()
+RUN = pytest.StashKey[Run]()
+
+
+# Options
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Text only; pytest_configure understands it, so that an error is one sentence."""
+    group = parser.getgroup("measurements", "training steps, counted (lists: a,b or the option again)")
+    for flag, repeatable, metavar, text in OPTIONS:
+        group.addoption(flag, action="append" if repeatable else "store", metavar=metavar, help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Checks the options, and names the run that rows will be saved in."""
+    texts = texts_of(config)
+    worker = filter(None, [os.environ.get("PYTEST_XDIST_WORKER")])  # each process saves a run of its own
+    name = "-".join([*texts["run"], *worker]) if "run" in texts else None
+    command = ["pytest", *config.invocation_params.args]
+    try:
+        config.stash[GIVEN] = understand(texts)
+        config.stash[RUN] = Run.create(config.rootpath / "runs", name, texts, command)
+    except ValueError as error:
+        option = "--run: " if isinstance(error, RunError) else ""
+        raise pytest.UsageError(f"{option}{error}") from None
+
+
+def texts_of(config: pytest.Config) -> dict[str, list[str]]:
+    """The texts of the options that were given, by name without dashes."""
+    said = {flag.strip("-"): config.getoption(flag) for flag, *_ in OPTIONS}
+    return {
+        name: [text] if isinstance(text, str) else text for name, text in said.items() if text is not None
+    }
+
+
+# Axes, and which tests run
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs the test once for each value of the axes that it, or one of its fixtures, takes."""
+    asked, own = metafunc.config.stash[GIVEN], axes_of(metafunc.definition)
+    for name in [name for name in AXES if name in metafunc.fixturenames and name not in own_names(metafunc)]:
+        axis, filters = AXES[name], name == "counter"  # which counters suit a test, the test knows
+        values = (not filters and getattr(asked, name)) or own.get(name, axis.values)
+        metafunc.parametrize(name, values, indirect=filters, ids=[axis.spell(value) for value in values])
+
+
+def own_names(metafunc: pytest.Metafunc) -> set[str]:
+    """The names that the test parametrizes itself, which are no axes there."""
+    markers = metafunc.definition.iter_markers("parametrize")
+    names = [marker.args[0] if marker.args else marker.kwargs["argnames"] for marker in markers]
+    return {name.strip() for n in names for name in (n.split(",") if isinstance(n, str) else n)}
+
+
+def axes_of(item: pytest.Item) -> dict[str, tuple[object, ...]]:
+    """What the test's markers say about the axes; of two, the nearer one."""
+    axes: dict[str, tuple[object, ...]] = {}
+    for marker in item.iter_markers("axes"):
+        for name, values in marker.kwargs.items():
+            if name not in AXES:
+                raise pytest.UsageError(f"{item.nodeid}: unknown axis {name!r}; have {', '.join(AXES)}")
+            axes.setdefault(name, values)
+    return axes
+
+
+def experiments_of(item: pytest.Item) -> list[str]:
+    """The ids of the experiments that the test belongs to."""
+    return sorted(name for marker in item.iter_markers("experiment") for name in marker.args)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the tests that the options choose; `bench` only where -m names it."""
+    known = {name for item in items for name in experiments_of(item)}
+    try:
+        for name in config.stash[GIVEN].experiment:
+            among("experiment", name, known)
+    except ValueError as error:
+        raise pytest.UsageError(f"--experiment: {error}") from None
+    left_out = [item for item in items if not chosen(item, config)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if chosen(item, config)]
+
+
+def chosen(item: pytest.Item, config: pytest.Config) -> bool:
+    """Whether the options choose the test."""
+    options = config.stash[GIVEN]
+    counter = item.callspec.params.get("counter") if hasattr(item, "callspec") else None
+    return (
+        (not options.experiment or not set(options.experiment).isdisjoint(experiments_of(item)))
+        and (not options.counter or counter is None or counter in options.counter)
+        and ("bench" in config.option.markexpr or item.get_closest_marker("bench") is None)
+    )
+
+
+# Fixtures
+
+
+@pytest.fixture
+def counter(request: pytest.FixtureRequest) -> Counter:
+    """A FLOP counter that can run here."""
+    row = COUNTERS[request.param]
+    if reason := row.why_not():
+        pytest.skip(reason)
+    return row
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest) -> str:
+    """Where the step lives: where the test's counter needs it, else on meta, where nothing is computed."""
+    return request.getfixturevalue("counter").device if "counter" in request.fixturenames else "meta"
+
+
+@pytest.fixture
+def input_shape(request: pytest.FixtureRequest, arch: str) -> tuple[int, ...]:
+    """Sizes of one input; a test file that needs others defines a fixture of this name."""
+    return request.config.stash[GIVEN].input_shape or models.input_shape(arch)
+
+
+@pytest.fixture
+def classes(request: pytest.FixtureRequest) -> int:
+    """Classes that the architecture tells apart."""
+    return request.config.stash[GIVEN].classes
+
+
+@pytest.fixture
+def build_step(
+    request: pytest.FixtureRequest, arch: str, batch: int, input_shape: tuple[int, ...], classes: int
+) -> Callable[[str], Step]:
+    """A function that builds the step of the axes on a device: cross entropy on random input."""
+    import torch
+
+    from measurements.step import Step, make_optimizer
+
+    def build(device: str) -> Step:
+        with torch.device(device):
+            model = models.build(arch, classes)
+            x, targets = torch.rand(batch, *input_shape), torch.randint(classes, (batch,))
+        optimizer = None
+        if "optimizer" in request.fixturenames:
+            optimizer = make_optimizer(request.getfixturevalue("optimizer"), model.parameters())
+        return Step(model, (x,), targets, optimizer=optimizer)
+
+    return build
+
+
+@pytest.fixture
+def step(build_step: Callable[[str], Step], device: str) -> Step:
+    """A training step on random input: cross entropy, and the optimizer where the test takes that axis."""
+    return build_step(device)
+
+
+@pytest.fixture(scope="session")
+def worked_out() -> dict[object, Any]:
+    """What one test worked out and others use again, by what it depends on."""
+    return {}
+
+
+@pytest.fixture
+def once(
+    worked_out: dict[object, Any], arch: str, batch: int, input_shape: tuple[int, ...], classes: int
+) -> Callable[[str, Callable[[], Any]], Any]:
+    """A function that works a thing out for this architecture, batch and shape, unless that has been done."""
+
+    def get(what: str, work_out: Callable[[], Any]) -> Any:
+        key = (what, arch, batch, input_shape, classes)
+        if key not in worked_out:
+            worked_out[key] = work_out()
+        return worked_out[key]
+
+    return get
+
+
+@pytest.fixture
+def dispatched(once: Callable[..., Counted], build_step: Callable[[str], Step]) -> Counted:
+    """What the dispatch counter sees of the step (on meta, without an update)."""
+    return once("dispatched", lambda: COUNTERS["dispatch"](replace(build_step("meta"), optimizer=None)))
+
+
+@pytest.fixture
+def closed(once: Callable[..., Counted], build_step: Callable[[str], Step]) -> Counted:
+    """The closed form of the step, without an update: layers and shapes alone."""
+    return once("closed", lambda: COUNTERS["closed_form"](replace(build_step("meta"), optimizer=None)))
+
+
+# The saved run
+
+
+@pytest.fixture(scope="session")
+def run(pytestconfig: pytest.Config) -> Run:
+    """The run that rows are saved in."""
+    return pytestconfig.stash[RUN]
+
+
+@pytest.fixture
+def record_work(request: pytest.FixtureRequest, run: Run) -> Callable[..., Counted]:
+    """A function that saves work, a row for each phase that the counter sees, and gives it back.
+
+    Called before the asserts: `work = record_work(counter(step))`; other axes by name: `…, depth=3)`.
+    """
+    takes_step = "step" in request.fixturenames
+    shape = {"input_shape": request.getfixturevalue("input_shape")} if takes_step else {}
+
+    def record(work: Counted, **axes: object) -> Counted:
+        axes = {**shape, **parameters(request.node), **axes}
+        counter = axes.pop("counter", None)
+        phases = COUNTERS[counter].phases if counter in COUNTERS else tuple(Phase)
+        parts = work.by_phase()
+        for phase in phases:
+            flop = columns(parts[phase])
+            run.append(row(request.node, "count", axes=axes, counter=counter, phase=phase, **flop))
+        return work
+
+    return record
+
+
+def parameters(item: pytest.Item) -> dict[str, object]:
+    """The values that make this test one of several, those that can be saved."""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    return {name: value for name, value in params.items() if isinstance(value, bool | int | float | str)}
+
+
+def row(item: pytest.Item, kind: str, **columns: object) -> dict[str, object]:
+    """A row of the saved run: its kind ("count", "verdict"), the test that it is from, and its columns."""
+    return {"kind": kind, "experiment": experiments_of(item), "test": item.nodeid, **columns}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Saves the verdict on a test of an experiment, and every skip, each with its reason."""
+    report = yield
+    saves = bool(experiments_of(item)) or "record_work" in item.fixturenames
+    if report.skipped or (saves and (report.failed or report.when == "call")):
+        columns = {"verdict": report.outcome, "reason": reason(call)}
+        item.config.stash[RUN].append(row(item, "verdict", **columns))
+    return report
+
+
+def reason(call: pytest.CallInfo[None]) -> str | None:
+    """Why a test was skipped or failed, in its first line; None where it passed."""
+    if call.excinfo is None:
+        return None
+    said = str(call.excinfo.value).strip() or call.excinfo.typename
+    return said.splitlines()[0]
+
+
+# What is printed
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Where rows will be saved."""
+    return f"METHOD {METHOD}, rows are saved in runs/{config.stash[RUN].folder.name}"
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """How many rows were saved, and where."""
+    saved = config.stash[RUN]
+    if saved.rows:
+        terminalreporter.write_line(f"{saved.rows} rows saved in runs/{saved.folder.name}")
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    """Counted against theory, op by op."""
+    lines = difference(left, right) if op == "==" else None
+    return lines and [f"counted == theory; {lines[0]}", *lines[1:]]

@@ -1,0 +1,97 @@
+"""What the adapters of other packages share: the call as the packages want it, the model left as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch.utils import _pytree as pytree
+
+from measurements.counters import CounterError
+from measurements.records import MeasurementError
+from measurements.step import preserved
+
+if TYPE_CHECKING:
+    from measurements.step import Step
+
+
+class Call(torch.nn.Module):
+    """The call of a step's model as a module that takes the tensors among the inputs, one by one.
+
+    Tracing takes tensors alone, and ptflops one positional tensor or a dictionary: `tensors` are the inputs
+    as they want them. Tensors that are not given stay as the step has them. The model's own modules run,
+    below the name "model".
+    """
+
+    def __init__(self, step: Step) -> None:
+        """The call of `step`."""
+        super().__init__()
+        self.model = step.model
+        self.training = step.model.training
+        self._leaves, self._spec = pytree.tree_flatten(step.inputs)
+        self._places = [n for n, leaf in enumerate(self._leaves) if isinstance(leaf, torch.Tensor)]
+
+    @property
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """The tensors among the inputs, in order."""
+        return tuple(self._leaves[place] for place in self._places)
+
+    def forward(self, *tensors: torch.Tensor) -> object:
+        """The model's output."""
+        leaves = list(self._leaves)
+        for place, tensor in zip(self._places, tensors, strict=False):
+            leaves[place] = tensor
+        inputs = pytree.tree_unflatten(leaves, self._spec)
+        if isinstance(inputs, dict):
+            return self.model(**inputs)
+        return self.model(*inputs) if isinstance(inputs, tuple | list) else self.model(inputs)
+
+    def path(self, name: str) -> str:
+        """The module `name` of this Call as OpRecord names it: "model.conv1" is "AlexNet.conv1"."""
+        return type(self.model).__name__ + name.removeprefix("model")
+
+
+@contextmanager
+def named(counter: str, step: Step) -> Iterator[None]:
+    """An error inside of a counter or the model as one sentence; our own says enough by itself."""
+    try:
+        yield
+    except MeasurementError:
+        raise
+    except Exception as error:
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise CounterError(
+            f"{counter} cannot count {type(step.model).__name__}: {type(error).__name__}: {said}; "
+            "give inputs that the model accepts, or leave this counter out"
+        ) from error
+
+
+@contextmanager
+def left_as_found(step: Step) -> Iterator[None]:
+    """The step's model afterwards as before.
+
+    `preserved` brings back weights, buffers, gradients and random state; this also what packages leave on
+    modules: attributes, hooks, mode.
+    """
+    found = [
+        (vars(module), {name: (value, _copied(value)) for name, value in vars(module).items()})
+        for module in step.model.modules()
+    ]
+    with preserved(step.model, step.optimizer, step.inputs):
+        try:
+            yield
+        finally:
+            for attributes, before in found:
+                attributes.clear()
+                for name, (value, entries) in before.items():
+                    if isinstance(value, dict) and entries is not None:
+                        value.clear()
+                        value.update(entries)
+                    attributes[name] = value
+
+
+def _copied(value: object) -> dict[object, object] | None:
+    """The entries of a dictionary, which hooks, parameters, buffers and children are kept in; else None."""
+    return dict(value) if isinstance(value, dict) else None

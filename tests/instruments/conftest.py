@@ -1,0 +1,38 @@
+"""Small suites, run by pytest in a process of its own, with the options, axes and fixtures of this one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """A function from the text of a test file, and options, to the ended process; runs are under tmp_path."""
+
+    def run(text: str, *options: str) -> subprocess.CompletedProcess[str]:
+        path = tmp_path / "test_small.py"
+        path.write_text(text, encoding="utf-8")
+        plugins = ("-p", "conftest", "-p", "no:cacheprovider")
+        places = ("-c", str(ROOT / "pytest.ini"), "--rootdir", str(tmp_path))
+        command = [sys.executable, "-m", "pytest", *plugins, *places, *options, str(path)]
+        # Other plugins cost a second and have no part in this.
+        own = {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        return subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, **own},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    return run

@@ -1,0 +1,110 @@
+"""Is a count linear in the batch, forward and backward?
+
+Contractions are, exactly. A counter is where what it reports beyond them is: where that is not linear, its row in the table of
+differences names the operation. Counters that compute get small images (64 x 64), others 224 x 224 on meta.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import models
+from measurements.counters.differences import explained
+from measurements.records import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from measurements.counters import Counter
+    from measurements.records import Counted
+    from measurements.step import Step
+
+pytestmark = [pytest.mark.experiment("A2"), pytest.mark.axes(batch=(64, 128))]
+
+SMALL = (3, 64, 64)
+MUST_COMPUTE = ("fvcore", "ptflops_pytorch")
+
+
+@pytest.fixture
+def input_shape(request: pytest.FixtureRequest, arch: str, batch: int) -> tuple[int, ...]:
+    """Sizes of one image: small ones for counters that compute, from a batch on that takes long."""
+    computes = request.node.callspec.params.get("counter") in MUST_COMPUTE
+    return SMALL if computes and batch > 1 else models.input_shape(arch)
+
+
+@pytest.fixture
+def one(
+    worked_out: dict[object, Counted], arch: str, classes: int, input_shape: tuple[int, ...]
+) -> Counted:
+    """The closed form of the same step with a single image."""
+    import torch
+
+    from measurements import theory
+    from measurements.layers import layers_of
+
+    key = ("one", arch, classes, input_shape)
+    if key not in worked_out:
+        with torch.device("meta"):
+            model = models.build(arch, classes).eval()  # a single value has no statistics to train on
+            worked_out[key] = theory.closed_form(layers_of(model, (torch.rand(1, *input_shape),)))
+    return worked_out[key]
+
+
+@pytest.mark.theory
+@pytest.mark.experiment("A3")
+@pytest.mark.axes(batch=(1, 64, 128), counter=("dispatch", "closed_form"))
+def test_contractions_are_linear_in_the_batch(
+    request: pytest.FixtureRequest,
+    batch: int,
+    counter: Counter,
+    one: Counted,
+    record_work: Callable[..., Counted],
+) -> None:
+    """N images cost N times one image, forward and backward."""
+    seen = {"dispatch": "dispatched", "closed_form": "closed"}[counter.name]
+    work = record_work(request.getfixturevalue(seen)).contraction
+
+    assert work.forward == batch * one.contraction.forward
+    assert work.backward == batch * one.contraction.backward
+
+
+@pytest.mark.counters
+@pytest.mark.axes(counter=("fvcore", "ptflops_pytorch", "ptflops_aten", "flop_counter_mode"))
+def test_a_counter_is_linear_less_what_is_explained(
+    step: Step,
+    dispatched: Counted,
+    batch: int,
+    counter: Counter,
+    one: Counted,
+    record_work: Callable[..., Counted],
+) -> None:
+    """Without the rows of the table of differences, N images cost N times one image (a batch of one: A1)."""
+    work = record_work(counter(step)).contraction
+
+    for phase in counter.phases:
+        beyond = sum(amount for _, amount in explained(counter.name, phase, dispatched.records))
+        assert getattr(work, phase) - beyond == batch * getattr(one.contraction, phase)
+
+
+@pytest.mark.counters
+@pytest.mark.axes(
+    arch=("alexnet", "mobilenet_v2"), batch=(64,), counter=("fvcore", "ptflops_aten", "ptflops_pytorch")
+)
+def test_the_operations_that_break_linearity_are_named(
+    dispatched: Counted, one: Counted, counter: Counter, batch: int
+) -> None:
+    """ptflops counts replaced functions for the whole batch in a report for one sample; the others are linear."""
+    beyond = explained(counter.name, Phase.FORWARD, dispatched.records)
+    broken = {row.op for row, amount in beyond if "whole batch" in row.cause}
+
+    assert broken == BROKEN.get(counter.name, {}).get(next(iter(dispatched.records)).module.split(".")[0], set())
+
+
+BROKEN = {
+    "ptflops_pytorch": {
+        "AlexNet": {"aten.relu_", "aten.max_pool2d_with_indices", "aten.mean"},
+        "MobileNetV2": {"aten.mean"},
+    }
+}
