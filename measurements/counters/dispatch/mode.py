@@ -1,0 +1,214 @@
+"""The dispatch mode that writes down every operation: its phase, its module, what it costs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from measurements.counters.dispatch.modules import Modules, Names
+from measurements.counters.dispatch.plans import Plan, base_name, plan_for
+from measurements.counters.dispatch.regions import Regions, again, called_from_update_code
+from measurements.counters.dispatch.tensors import GATHERS, LISTS, bytes_of, key_of, plain, values_of
+from measurements.formulas import Cost, Formula
+from measurements.records import MeasurementError, OpRecord, Phase, Shape, shapes_in
+
+
+class UnknownOp(MeasurementError):  # noqa: N818 - a published name
+    """An operation without a formula."""
+
+
+class UnknownOpWarning(UserWarning):
+    """An operation without a formula was counted as 0; said once for each."""
+
+
+_graph_task = torch._C._current_graph_task_id
+_current_node = torch._C._current_autograd_node
+_next_node = torch._C._autograd._get_sequence_nr
+_grad_enabled = torch.is_grad_enabled
+_NO_NUMBER = 2**63
+"""Nodes that accumulate gradients carry 2^64 - 1 in place of a number of their own."""
+
+
+class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The dispatch mode that fills a list of records."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, records: list[OpRecord], on_unknown: str, own: Mapping[str, Formula]) -> None:
+        """A mode that appends to `records`."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.records = records
+        self.on_unknown = on_unknown
+        self.own = own
+        self.unknown: dict[str, None] = {}
+        self.plans: dict[Any, Plan | None] = {}
+        self.calls: dict[Any, Any] = {}  # an operation on these shapes -> what it costs
+        self.known: dict[Any, OpRecord] = {}  # the same, in this phase and module -> its record
+        self.kept: list[Any] = []  # packed weights whose id is part of a key
+        self.modules = Modules(Names())
+        self.regions = Regions()
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Runs the operation, and writes it down."""
+        kwargs = kwargs or {}
+        try:
+            plan = self.plans[func]
+        except KeyError:
+            plan = self.plans[func] = self._plan(func)
+        if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # a wrapper (nested, quantized, …) unwraps by itself; its parts are counted
+        if plan is None:
+            return self._without_plan(func, args, kwargs)
+        modules = self.modules
+        module = modules.current
+        phase = Phase.FORWARD
+        repeats, node = False, None
+        task = _graph_task()
+        if (
+            self.regions.step == task or plan.updates
+        ):  # a step inside backward; a backward inside a step is none
+            phase = Phase.UPDATE
+        elif task != -1:
+            phase = Phase.BACKWARD
+            node = _current_node()
+            module, repeats = self._in_backward(node)
+        elif not module and called_from_update_code():
+            phase = Phase.UPDATE
+        elif module != modules.owners[-1]:  # the first operation after a backward
+            modules.note(module, _next_node() - 1)
+        out = func(*args, **kwargs)
+        if plan.region:
+            self.regions.change(plan.region, args)
+        key: tuple[Any, ...] = (plan, key_of(args), key_of(out if type(out) in LISTS else (out,)))
+        if kwargs:
+            key += (tuple(kwargs), key_of(kwargs.values()))
+        if plan.asks:
+            key += (phase, self._asked(plan, node, args))
+        record = self.known.get((key, phase, module, repeats))
+        if record is None:
+            record = self._record(plan, key, phase, module, repeats, node, args, kwargs, out)
+        self.records.append(record)
+        return out
+
+    def _plan(self, func: Any) -> Plan | None:
+        if not isinstance(func, torch._ops.OpOverload):
+            return None
+        return plan_for(func, self.own)
+
+    def _without_plan(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A composite operation as its parts; any other one is unknown."""
+        if isinstance(func, torch._ops.OpOverload):
+            with self:
+                parts = func.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
+        name = str(getattr(func, "overloadpacket", func))
+        shapes = [tuple(shape) for shape in shapes_in([plain(x) for x in (*args, *kwargs.values())])]
+        self._unknown(name, f"no formula for {name} on {shapes}")
+        return func(*args, **kwargs)
+
+    def _unknown(self, name: str, sentence: str) -> None:
+        hint = (
+            f"give it one: counting(formulas={{'{name}': function of its shapes}}), "
+            "or a row in measurements/formulas"
+        )
+        if self.on_unknown == "raise":
+            raise UnknownOp(f"{sentence}; {hint}")
+        if name not in self.unknown:
+            self.unknown[name] = None
+            warnings.warn(f"{sentence}, counted as 0; {hint}", UnknownOpWarning, stacklevel=4)
+
+    def _in_backward(self, node: Any) -> tuple[str, bool]:
+        """The module that made this node, and whether its forward is being done again."""
+        modules = self.modules
+        number = _NO_NUMBER if node is None else node._sequence_nr()
+        owner = modules.owner_of(number) if number < _NO_NUMBER else ""
+        repeats = again.depth > 0 or "Checkpoint" in type(node).__name__
+        if repeats and modules.current:
+            owner = modules.current
+        if _grad_enabled():  # gradients of gradients, or a forward done again: this too makes nodes
+            modules.note(owner, _next_node() - 1)
+        return owner, repeats
+
+    def _asked(self, plan: Plan, node: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What a formula asks besides arguments: the node's name and needs, and the values of lengths."""
+        name = "" if node is None else node.name()
+        needs = () if node is None else tuple([edge[0] is not None for edge in node.next_functions])
+        lengths = tuple([values_of(args[place]) if place < len(args) else None for place in plan.lengths])
+        return name, needs, lengths
+
+    def _record(
+        self,
+        plan: Plan,
+        key: tuple[Any, ...],
+        phase: Phase,
+        module: str,
+        repeats: bool,
+        node: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        out: Any,
+    ) -> OpRecord:
+        """A new record; what it costs is worked out once for all modules that run the same operation."""
+        call = self.calls.get(key)
+        if call is None:
+            call = self.calls[key] = self._call(plan, phase, node, args, kwargs, out)
+            self.kept += [value for value in args if hasattr(value, "unpack")]
+        arguments, outs, cost, read, written = call
+        flop, repeated = cost.contraction + cost.other, cost.again + cost.other_again
+        contraction, repeated_contraction = cost.contraction, cost.again
+        if repeats:
+            repeated, repeated_contraction = flop + repeated, contraction + repeated_contraction
+            flop = contraction = 0
+        record = OpRecord(
+            *(phase, plan.name, module, arguments, outs),
+            *(flop, contraction, repeated, repeated_contraction, read, written),
+        )
+        self.known[(key, phase, module, repeats)] = record
+        return record
+
+    def _call(
+        self, plan: Plan, phase: Phase, node: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> tuple[tuple[object, ...], tuple[Shape, ...], Cost, int, int]:
+        """Arguments and outputs as Shapes, the cost, bytes read and bytes written."""
+        arguments = [plain(value) for value in args]
+        keywords = {word: plain(value) for word, value in kwargs.items()}
+        outs = tuple(shapes_in([plain(out)]))
+        cost = Cost()
+        if plan.cost is not None:
+            name, needs, lengths = self._asked(plan, node, args)
+            for place, values in zip(plan.lengths, lengths, strict=True):
+                if values is not None:
+                    arguments[place] = values
+            first = outs[0] if outs else None
+            context = {
+                "out": first,
+                "out_shape": first,
+                "outs": outs,
+                "needs": needs,
+                "node": name,
+                "phase": phase,
+            }
+            try:
+                cost = plan.cost(arguments, keywords, context)
+            except Exception as error:  # a user's formula may raise anything
+                shapes = [tuple(shape) for shape in shapes_in(arguments)]
+                self._unknown(plan.name, f"the formula for {plan.name} fails on {shapes}: {error}")
+        read = written = 0
+        if plan.moves:
+            given = [*args, *kwargs.values()]
+            written = bytes_of(out if outs else given)
+            read = bytes_of(given)
+            if base_name(plan.name) in GATHERS and args:
+                read += written - bytes_of(args[0])
+        return (*arguments, *keywords.items()), outs, cost, read, written

@@ -1,0 +1,95 @@
+"""Tensors as keys of a lookup, as Shapes, and as bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from measurements.records import Shape
+
+_PLAIN = frozenset(
+    (
+        int,
+        float,
+        bool,
+        str,
+        type(None),
+        complex,
+        torch.dtype,
+        torch.device,
+        torch.layout,
+        torch.memory_format,
+        torch.Size,
+    )
+)
+LISTS = frozenset((tuple, list))
+_STRIDED = torch.strided
+
+
+def key_of(values: Any) -> tuple[Any, ...]:
+    """Hashable values that say of each tensor what a formula or its bytes may depend on."""
+    key: list[Any] = []
+    for value in values:
+        kind = type(value)
+        if kind in _PLAIN:
+            key.append(value)
+        elif isinstance(value, Tensor):
+            key.append(value.shape)
+            key.append(value.dtype)
+            if value.layout is not _STRIDED:
+                key.append((value.layout, stored(value)))
+        elif kind in LISTS:
+            key.append(tuple(value) if value and type(value[0]) is int else key_of(value))
+        else:
+            key.append(id(value) if hasattr(value, "unpack") else kind)
+    return tuple(key)
+
+
+def stored(value: Tensor) -> int:
+    """Elements that a sparse tensor stores."""
+    if value.layout is torch.sparse_coo:
+        return value._values().numel()
+    if value.layout in (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc):
+        return value.values().numel()
+    return value.numel()
+
+
+def _dtype(value: Tensor) -> str:
+    return str(value.dtype).removeprefix("torch.")
+
+
+def plain(value: Any) -> object:
+    """The value with every tensor as its Shape."""
+    if isinstance(value, Tensor):
+        layout = str(value.layout).removeprefix("torch.")
+        return Shape((int(n) for n in value.shape), _dtype(value), layout, stored(value))
+    if isinstance(value, list | tuple):
+        return tuple(plain(item) for item in value)
+    if hasattr(value, "unpack"):  # a packed weight of a quantized layer
+        return tuple(plain(item) for item in value.unpack() if isinstance(item, Tensor))
+    return value if type(value) in _PLAIN else type(value).__name__  # a record holds no live object
+
+
+def bytes_of(value: Any) -> int:
+    """Bytes of the tensors in nested arguments: stored elements times their size."""
+    if isinstance(value, Tensor):
+        return stored(value) * value.element_size() if value.layout is not torch.strided else value.nbytes
+    if isinstance(value, list | tuple):
+        return sum(bytes_of(item) for item in value)
+    return 0
+
+
+GATHERS = frozenset(
+    f"aten.{name}"
+    for name in ("embedding", "index_select", "gather", "index", "_unsafe_index", "take", "select_copy")
+)
+"""Operations that read of their first argument only what they write."""
+
+
+def values_of(value: Any) -> Any:
+    """The elements of a small integer tensor; a meta tensor has none, and stays what it is."""
+    if not isinstance(value, Tensor) or value.device.type == "meta":
+        return None
+    return tuple(value.tolist())
