@@ -1,8 +1,8 @@
 """What was counted: frozen rows, and the sums over them.
 
 Units: FLOP are floating-point operations, integers, exact; a multiply-add is 2. Bytes are bytes.
-A count is what the mathematics asks for. Work that an execution does again (activation checkpointing, the scores that a
-fused attention backward recomputes) stands beside it as `recomputed` and is in no other sum.
+A count is what the mathematics asks for. Work that an execution does again (activation checkpointing, the
+scores that a fused attention backward recomputes) stands beside it as `recomputed` and is in no other sum.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Shape(tuple[int, ...]):
 
     dtype: torch's name without the module ("float32").
     layout: "strided", "sparse_coo", "sparse_csr", ….
-    stored: elements stored; for a sparse tensor its non-zeros (times the sizes of its dense part), else `numel`.
+    stored: elements stored; of a sparse tensor its non-zeros (times the sizes of its dense part), else `numel`.
     """
 
     dtype: str
@@ -68,9 +68,9 @@ class OpRecord:
     """One operation that ran, or one row of another package's counter.
 
     op: the operator's name without overload ("aten.convolution_backward").
-    module: where it ran, from the class of the outermost module on ("ResNet.layer1.0.conv1"); "" outside of every module.
+    module: where it ran, from the class of the outermost module on ("ResNet.layer1.0.conv1"); "" outside of all.
     arguments: the call, each tensor as its Shape. outputs: the Shapes of what came back.
-    flop: all work. contraction: the part of flop that is contractions (a counter that cannot tell puts all of it there).
+    flop: all work. contraction: the part of it that is contractions (a counter that cannot tell: all of it).
     recomputed, recomputed_contraction: work that was done again, in none of the above.
     read, written: bytes, every tensor once.
     """
@@ -118,12 +118,12 @@ class Flop:
 
     @property
     def total(self) -> int:
-        """forward + backward + update."""
+        """The sum of forward, backward and update."""
         return self.forward + self.backward + self.update
 
 
 class Counted:
-    """The sums over a sequence of OpRecords. Work is the frozen kind; a live one adds records while code runs."""
+    """The sums over OpRecords. Work is the frozen kind; a live one adds records while code runs."""
 
     @property
     def records(self) -> tuple[OpRecord, ...]:
@@ -176,7 +176,7 @@ class Counted:
         return self._grouped(lambda record: record.op)
 
     def by_module(self) -> dict[str, Work]:
-        """The same work, grouped by the innermost module that it ran in ("" for work outside of all modules)."""
+        """The same work, grouped by the innermost module that it ran in ("" outside of all modules)."""
         return self._grouped(lambda record: record.module)
 
     def by_phase(self) -> dict[str, Work]:
@@ -195,7 +195,7 @@ class Counted:
 class Work(Counted):
     """What a training step, or any other code, cost: frozen records and their sums."""
 
-    records: tuple[OpRecord, ...] = ()  # type: ignore[misc]  # a field stands in for the property
+    records: tuple[OpRecord, ...] = ()
 
     def __repr__(self) -> str:
         """All work by phase."""

@@ -28,8 +28,8 @@ class Step:
     """One training step.
 
     inputs: a tensor, a tuple of positional arguments, or a dict of keyword arguments.
-    loss_fn: called as loss_fn(output, targets), or as loss_fn(output) without targets. None: cross entropy with
-    targets, else the sum of all outputs.
+    loss_fn: called as loss_fn(output, targets), or as loss_fn(output) without targets. None: cross entropy
+    with targets, else the sum of all outputs.
     optimizer: None leaves the update out.
     """
 
@@ -50,9 +50,10 @@ class Step:
     def forward(self) -> Tensor:
         """The loss, a scalar.
 
-        Raises: StepError where the model fails on the inputs, or the loss is not one number that a gradient can start from.
+        Raises: StepError where the model fails on the inputs, or the loss is not one real number.
         """
-        with _named(f"the forward of {_name(self.model)} failed on inputs of {_describe(self.inputs)}", INPUTS_HINT):
+        given = _describe(self.inputs)
+        with _named(f"the forward of {_name(self.model)} failed on inputs of {given}", INPUTS_HINT):
             output = self.call()
         with _named(
             f"the loss failed on outputs of {_describe(output)} and targets of {_describe(self.targets)}",
@@ -60,13 +61,18 @@ class Step:
         ):
             loss = self._loss(output)
         if not isinstance(loss, Tensor):
-            raise StepError(f"the loss is {_describe(loss)}, not a tensor; give a loss_fn that returns a scalar tensor")
+            raise StepError(
+                f"the loss is {_describe(loss)}, not a tensor; give a loss_fn that returns a scalar tensor"
+            )
         if loss.numel() != 1:
             raise StepError(
-                f"the loss is not a scalar but has shape {_sizes(loss)}; give a loss_fn that reduces it to one number"
+                f"the loss is not a scalar but has shape {_sizes(loss)}; give a loss_fn that reduces it to "
+                "one number"
             )
         if loss.is_complex():
-            raise StepError(f"the loss is complex ({_describe(loss)}); give a loss_fn that returns a real number")
+            raise StepError(
+                f"the loss is complex ({_describe(loss)}); give a loss_fn that returns a real one"
+            )
         return loss
 
     def _loss(self, output: Any) -> Any:
@@ -80,14 +86,14 @@ class Step:
         """Gradients of the loss in every parameter that needs one."""
         if not loss.requires_grad:
             raise StepError(
-                f"nothing to train: the loss of {_name(self.model)} needs no gradient; give the model a parameter with "
-                "requires_grad=True on the way to the loss"
+                f"nothing to train: the loss of {_name(self.model)} needs no gradient; give the model a "
+                "parameter with requires_grad=True on the way to the loss"
             )
         with _named(f"the backward of {_name(self.model)} failed", BACKWARD_HINT):
             loss.backward()  # type: ignore[no-untyped-call]
 
     def update(self) -> None:
-        """One step of the optimizer; one that needs a closure (LBFGS) runs forward and backward again by itself."""
+        """One step of the optimizer; one that needs a closure (LBFGS) runs forward and backward by itself."""
         if self.optimizer is None:
             return
         with _named(f"the step of {type(self.optimizer).__name__} failed", UPDATE_HINT):
@@ -116,7 +122,7 @@ UPDATE_HINT = "give an optimizer whose step() runs on this model's gradients"
 
 @contextmanager
 def _named(what: str, hint: str) -> Iterator[None]:
-    """An error of the user's code as one sentence that names what to change; our own says enough by itself."""
+    """An error of the user's code as one sentence that names what to change; our own says enough."""
     try:
         yield
     except MeasurementError:
@@ -179,7 +185,9 @@ def sum_of_outputs(output: Any) -> Tensor:
     """
     parts = [x for x in tensors_in(output) if x.is_floating_point() or x.is_complex()]
     if not parts:
-        raise StepError(f"the model returns {_describe(output)}: no floating-point tensor to sum; give a loss_fn")
+        raise StepError(
+            f"the model returns {_describe(output)}: no floating-point tensor to sum; give a loss_fn"
+        )
     sums = [(part.abs() if part.is_complex() else part).sum() for part in parts]
     total = sums[0]
     for part in sums[1:]:
@@ -188,10 +196,12 @@ def sum_of_outputs(output: Any) -> Tensor:
 
 
 def _main_output(output: Any) -> Tensor:
-    """The tensor that targets are compared with: the only output, or the first (a model's auxiliary heads follow it)."""
+    """The tensor that targets are compared with: the first (a model's auxiliary heads follow it)."""
     found = next(tensors_in(output), None)
     if found is None:
-        raise StepError(f"the model returns {_describe(output)}: no tensor to compare targets with; give a loss_fn")
+        raise StepError(
+            f"the model returns {_describe(output)}: no tensor to compare targets with; give a loss_fn"
+        )
     return found
 
 
@@ -245,9 +255,12 @@ def make_optimizer(
         raise StepError(f"optimizer {name!r} needs torch.optim.{kind}; torch {torch.__version__} has none")
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     if not trained:
-        raise StepError(f"optimizer {name!r} has no parameter to update; give the model one with requires_grad=True")
+        raise StepError(
+            f"optimizer {name!r} has no parameter to update; give the model one with requires_grad=True"
+        )
     if implementation is not None:
-        takes = inspect.signature(getattr(torch.optim, kind)).parameters  # not every one has foreach and fused
+        # not every one has foreach and fused
+        takes = inspect.signature(getattr(torch.optim, kind)).parameters
         ways = {way: way == implementation for way in IMPLEMENTATIONS[1:]}
         settings = settings | {way: wanted for way, wanted in ways.items() if wanted or way in takes}
     try:
@@ -258,7 +271,7 @@ def make_optimizer(
 
 
 def steps_to_steady(optimizer: torch.optim.Optimizer) -> int:
-    """Steps after which every further one costs the same: momentum's first only copies, RAdam's first five differ."""
+    """Steps after which all cost the same: momentum's first only copies, RAdam's first five differ."""
     if isinstance(optimizer, torch.optim.RAdam):
         return 6
     if isinstance(optimizer, torch.optim.SGD) and any(group["momentum"] for group in optimizer.param_groups):
@@ -271,20 +284,28 @@ def steps_to_steady(optimizer: torch.optim.Optimizer) -> int:
 def preserved(
     model: nn.Module, optimizer: torch.optim.Optimizer | None = None, inputs: Inputs | None = None
 ) -> Iterator[None]:
-    """A block after which weights, buffers, gradients, optimizer state, random state and mode are as before it."""
+    """A block after which weights, buffers, gradients, optimizer and random state, and mode are as before."""
     modules = list(model.modules())
-    if any(isinstance(x, nn.parameter.UninitializedTensorMixin) for x in (*model.parameters(), *model.buffers())):
-        raise StepError(f"{_name(model)} has parameters without a shape yet (lazy modules); call it once on its inputs first")
+    lazy = nn.parameter.UninitializedTensorMixin  # type: ignore[attr-defined]
+    if any(isinstance(x, lazy) for x in (*model.parameters(), *model.buffers())):
+        raise StepError(
+            f"{_name(model)} has parameters without a shape yet (lazy modules); call it on its inputs once first"
+        )
     modes = [module.training for module in modules]
-    parts = [part for module in modules for part in (module._parameters, module._buffers, module._modules)]
-    tables = [(part, dict(part)) for part in parts if isinstance(part, dict)]  # of a compiled (jit) one they are fixed
+    tables: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        (part, dict(part))
+        for module in modules
+        for part in (module._parameters, module._buffers, module._modules)
+        if isinstance(part, dict)  # those of a scripted module are fixed
+    ]
     weights = list(model.parameters())
     if optimizer is not None:
         weights += [p for group in optimizer.param_groups for p in group["params"]]
     weights = list(dict.fromkeys(weights))
     leaves = [*weights, *(x for x in tensors_in(inputs) if x.is_leaf)]
     gradients = [(x, x.grad) for x in leaves]
-    values = _values([*weights, *model.buffers(), *tensors_in(inputs)])  # a forward may write into any of them
+    # a forward may write into any of these
+    values = _values([*weights, *model.buffers(), *tensors_in(inputs)])
     values += _values([grad for _, grad in gradients if grad is not None])
     state = _optimizer_state(optimizer)
     dice = _random_state()
@@ -313,7 +334,7 @@ def _values(tensors: Iterable[Tensor]) -> list[tuple[Tensor, Tensor]]:
 
 
 def _copy_back(tensor: Tensor, value: Tensor) -> None:
-    """The old elements in the old tensor; one that did not change is left alone, so that its version stays."""
+    """The old elements in the old tensor; one that did not change is left alone, and keeps its version."""
     if tensor.is_inference() or tensor.layout is not torch.strided or torch.equal(tensor, value):
         return
     tensor.detach().copy_(value)
@@ -342,7 +363,7 @@ def _optimizer_state(optimizer: torch.optim.Optimizer | None) -> Callable[[], No
 
 
 def _snapshot(value: Any) -> Callable[[], Any]:
-    """A function that gives the value back as it is now: the same tensors with the elements that they have now."""
+    """A function that gives the value back as it is now: the same tensors with the elements of now."""
     if isinstance(value, Tensor):
         saved = _values([value])
 
@@ -380,7 +401,7 @@ def _random_state() -> list[tuple[Callable[[Any], object], Any]]:
         (random.setstate, random.getstate()),
         (torch.set_rng_state, torch.get_rng_state()),
     ]
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         states.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
     numpy = sys.modules.get("numpy")
     if numpy is not None:

@@ -390,11 +390,13 @@ class Update:
 
     optimizer: the class in torch.optim. settings: what differs from its defaults; the cost holds for these.
     ops: (ATen op, FLOP per parameter) in the order in which they run.
+    each_tensor: FLOP for each parameter tensor, whatever its size (a scalar state that is itself a tensor).
     """
 
     optimizer: str
     settings: dict[str, object]
     ops: tuple[tuple[str, int], ...]
+    each_tensor: int = 0
 
     @property
     def flop(self) -> int:
@@ -438,8 +440,8 @@ UPDATES: dict[str, Update] = {
     "adagrad": Update("Adagrad", {}, (("addcmul_", 2), _SQRT, _ADD, _ADDCDIV)),
     # m as Adam;  u = max(β2·u, |g| + ε);  w -= c·m / u
     "adamax": Update("Adamax", {}, (_LERP, _MUL, ("abs", 1), _ADD, ("maximum", 1), _ADDCDIV)),
-    # as Adam, and a second addcdiv for the gradient's own share
-    "nadam": Update("NAdam", {}, (*_MOMENTS, _DIV, _SQRT, _ADD, _ADDCDIV, _ADDCDIV)),
+    # as Adam, and a second addcdiv for the gradient's own share; the product of all μ is a tensor of one element
+    "nadam": Update("NAdam", {}, (*_MOMENTS, _DIV, _SQRT, _ADD, _ADDCDIV, _ADDCDIV), each_tensor=1),
     # m and v as Adam;  w -= m/c1 · lr · (c2 / (sqrt(v) + ε)) · r, the quotient as reciprocal and mul
     "radam": Update(
         "RAdam",
@@ -486,9 +488,10 @@ UPDATE_COST: dict[str, int] = {name: update.flop for name, update in UPDATES.ite
 ADAM_AS_THE_PAPER_WRITES_IT = 3 + 4 + 3 + 3 + 5
 
 
-def update_flop(optimizer: str, parameters: int) -> int:
+def update_flop(optimizer: str, parameters: int, tensors: int = 0) -> int:
     """FLOP of one weight update in the steady state: cost per parameter x parameters that have a gradient.
 
+    tensors: how many tensors the parameters are; it matters to NAdam alone, by 1 FLOP each.
     Steady: momentum's first step only copies, RAdam's first five skip the adaptive part.
     Raises: ValueError where the optimizer's cost is not a number per parameter.
     """
@@ -500,7 +503,7 @@ def update_flop(optimizer: str, parameters: int) -> int:
         )
     if optimizer not in UPDATE_COST:
         raise ValueError(f"update_flop: unknown optimizer {optimizer!r}; have {', '.join(UPDATE_COST)}")
-    return UPDATE_COST[optimizer] * parameters
+    return UPDATE_COST[optimizer] * parameters + UPDATES[optimizer].each_tensor * tensors
 
 
 def muon_contraction(rows: int, columns: int) -> int:

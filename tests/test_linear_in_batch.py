@@ -1,7 +1,8 @@
-"""Is a count linear in the batch, forward and backward?
+"""Whether a count is linear in the batch, forward and backward.
 
-Contractions are, exactly. A counter is where what it reports beyond them is: where that is not linear, its row in the table of
-differences names the operation. Counters that compute get small images (64 x 64), others 224 x 224 on meta.
+Contractions are, exactly. A counter is where what it reports beyond them is: where that is not linear, its row
+in the table of differences names the operation. Counters that compute get small images (64 x 64), others
+224 x 224 on meta.
 """
 
 from __future__ import annotations
@@ -35,9 +36,7 @@ def input_shape(request: pytest.FixtureRequest, arch: str, batch: int) -> tuple[
 
 
 @pytest.fixture
-def one(
-    worked_out: dict[object, Counted], arch: str, classes: int, input_shape: tuple[int, ...]
-) -> Counted:
+def one(worked_out: dict[object, Counted], arch: str, classes: int, input_shape: tuple[int, ...]) -> Counted:
     """The closed form of the same step with a single image."""
     import torch
 
@@ -95,11 +94,13 @@ def test_a_counter_is_linear_less_what_is_explained(
 def test_the_operations_that_break_linearity_are_named(
     dispatched: Counted, one: Counted, counter: Counter, batch: int
 ) -> None:
-    """ptflops counts replaced functions for the whole batch in a report for one sample; the others are linear."""
+    """In a report for one sample, ptflops counts replaced functions for the whole batch; others do not."""
     beyond = explained(counter.name, Phase.FORWARD, dispatched.records)
     broken = {row.op for row, amount in beyond if "whole batch" in row.cause}
 
-    assert broken == BROKEN.get(counter.name, {}).get(next(iter(dispatched.records)).module.split(".")[0], set())
+    assert broken == BROKEN.get(counter.name, {}).get(
+        next(iter(dispatched.records)).module.split(".")[0], set()
+    )
 
 
 BROKEN = {

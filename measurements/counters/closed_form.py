@@ -47,14 +47,11 @@ def update_of(optimizer: optim.Optimizer | None) -> int:
 
     Raises: CounterError where the theory has no cost for the optimizer with these settings.
     """
-    groups: list[dict[str, Any]] = optimizer.param_groups if optimizer else []
-    return sum(
-        theory.update_flop(
-            optimizer_name(type(optimizer), group),
-            sum(math.prod(weight.shape) for weight in group["params"] if weight.requires_grad),
-        )
-        for group in groups
-    )
+    flop = 0
+    for group in optimizer.param_groups if optimizer else ():
+        sizes = [math.prod(weight.shape) for weight in group["params"] if weight.requires_grad]
+        flop += theory.update_flop(optimizer_name(type(optimizer), group), sum(sizes), len(sizes))
+    return flop
 
 
 def optimizer_name(kind: type, settings: dict[str, Any]) -> str:

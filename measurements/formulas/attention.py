@@ -1,14 +1,18 @@
 """FLOP of attention, in every back end's spelling: dense, whatever the mask.
 
 Letters: B batch, H heads, Q queries, S keys, E width of query and key, V width of value.
-Forward: scores QK^T and their product with the values, 2·B·H·Q·S·(E + V). Backward: one product for each operand that needs
-a gradient; the gradient of the scores is needed for query and key alike. A fused kernel keeps no scores: its backward
+Forward: scores QK^T and their product with the values, 2·B·H·Q·S·(E + V). Backward: one product for each
+operand that needs
+a gradient; the gradient of the scores is needed for query and key alike. A fused kernel keeps no scores: its
+backward
 computes them again, which is kept apart.
-Source: Vaswani et al. 2017, section 3.2.1; Dao et al. 2022 (FlashAttention), appendix B, for what backward recomputes.
+Source: Vaswani et al. 2017, section 3.2.1; Dao et al. 2022 (FlashAttention), appendix B, for what backward
+recomputes.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -19,8 +23,12 @@ from measurements.records import Shape
 Lengths = tuple[int, ...] | None
 
 
-def attention(query: Shape, key: Shape, value: Shape, mask: Shape | None = None, dropout: float = 0.0) -> Cost:
-    """FLOP of attention forward. Shapes: query (…, Q, E), key (…, S, E), value (…, S, V); fewer key heads are shared.
+def attention(
+    query: Shape, key: Shape, value: Shape, mask: Shape | None = None, dropout: float = 0.0
+) -> Cost:
+    """FLOP of attention forward.
+
+    Shapes: query (…, Q, E), key (…, S, E), value (…, S, V); fewer key heads are shared.
 
     Element-wise for each score: scale 1, softmax 5 less 2 a row, an additive mask 1, dropout 2.
     """
@@ -35,9 +43,7 @@ def _scores(query: Shape, key: Shape) -> tuple[int, int]:
     return rows, rows * key[-2]
 
 
-def _forward(
-    scores: tuple[int, int], query: Shape, value: Shape, mask: Shape | None, dropout: float
-) -> Cost:
+def _forward(scores: tuple[int, int], query: Shape, value: Shape, mask: Shape | None, dropout: float) -> Cost:
     rows, count = scores
     each = 1 + 5 + (mask is not None) + 2 * (dropout > 0)
     return contraction(2 * count * (query[-1] + value[-1])) + elementwise(each * count - 2 * rows)
@@ -53,8 +59,10 @@ def attention_backward(
 ) -> Cost:
     """FLOP of the gradients of attention; what the kernel computes again stands apart.
 
-    Products: dV = P^T dO; dP = dO V^T where query or key needs a gradient; dQ = dS K; dK = dS^T Q; again: QK^T.
-    Element-wise for each score: softmax backward 4 (less 1 a row), scale 1, dropout 2; again: scale, subtract, exp.
+    Products: dV = P^T dO; dP = dO V^T where query or key needs a gradient; dQ = dS K; dK = dS^T Q; again:
+    QK^T.
+    Element-wise for each score: softmax backward 4 (less 1 a row), scale 1, dropout 2; again: scale,
+    subtract, exp.
     """
     return _backward(_scores(query, key), query, value, needs, mask, dropout)
 
@@ -82,13 +90,14 @@ def _heads_before_length(*shapes: Shape) -> list[Shape]:
 
 
 def _ragged_scores(query: Shape, ends_q: Lengths, ends_k: Lengths) -> tuple[int, int]:
-    """Rows of scores, and scores, of sequences packed in (…, tokens, H, E), whose ends are (0, l1, l1 + l2, …)."""
+    """Rows of scores, and scores, of packed sequences.
+
+    Shapes: query (…, tokens, H, E); the ends of the sequences are (0, l1, l1 + l2, …).
+    """
     if not isinstance(ends_q, tuple) or not isinstance(ends_k, tuple) or isinstance(ends_q, Shape):
         raise ValueError("the lengths of packed sequences are data, and a meta tensor has none")
     heads = query[-2]
-    lengths = [
-        [after - before for before, after in zip(ends[:-1], ends[1:], strict=True)] for ends in (ends_q, ends_k)
-    ]
+    lengths = [[after - before for before, after in itertools.pairwise(ends)] for ends in (ends_q, ends_k)]
     return heads * sum(lengths[0]), heads * sum(q * k for q, k in zip(*lengths, strict=True))
 
 
@@ -106,7 +115,10 @@ def flash_forward(
     cum_seq_k: Lengths = None,
     dropout_p: float = 0.0,
 ) -> Cost:
-    """FLOP of attention in the layout (B, S, H, E), or packed (tokens, H, E) with the ends of the sequences."""
+    """FLOP of attention in the layout of the flash kernel.
+
+    Shapes: (B, S, H, E), or packed (tokens, H, E) with the ends of the sequences.
+    """
     return _forward(_flash_scores(query, key, cum_seq_q, cum_seq_k), query, value, None, dropout_p)
 
 
@@ -182,6 +194,42 @@ def dot_product_backward(
     return attention_backward(query, key, value, needs, mask, dropout_p)
 
 
+def cudnn_forward(
+    query: Shape,
+    key: Shape,
+    value: Shape,
+    attn_bias: Shape | None = None,
+    cum_seq_q: Lengths = None,
+    cum_seq_k: Lengths = None,
+    dropout_p: float = 0.0,
+) -> Cost:
+    """FLOP of cuDNN's attention.
+
+    Layout (B, H, S, E), or packed (tokens, H, E) with the ends of the sequences.
+    """
+    return _forward(_cudnn_scores(query, key, cum_seq_q, cum_seq_k), query, value, attn_bias, dropout_p)
+
+
+def cudnn_backward(
+    grad_out: Shape,
+    query: Shape,
+    key: Shape,
+    value: Shape,
+    attn_bias: Shape | None = None,
+    cum_seq_q: Lengths = None,
+    cum_seq_k: Lengths = None,
+    dropout_p: float = 0.0,
+    needs: Sequence[bool] = (),
+) -> Cost:
+    """FLOP of the gradients of cuDNN's attention."""
+    scores = _cudnn_scores(query, key, cum_seq_q, cum_seq_k)
+    return _backward(scores, query, value, needs, attn_bias, dropout_p)
+
+
+def _cudnn_scores(query: Shape, key: Shape, ends_q: Lengths, ends_k: Lengths) -> tuple[int, int]:
+    return _scores(query, key) if ends_q is None else _ragged_scores(query, ends_q, ends_k)
+
+
 def multi_head(
     query: Shape,
     key: Shape,
@@ -191,15 +239,17 @@ def multi_head(
     proj_weight: Shape,
     mask: Shape | None = None,
 ) -> Cost:
-    """FLOP of the inference path of nn.MultiheadAttention: three projections in, attention, one out, each with a bias.
+    """FLOP of the inference path of nn.MultiheadAttention.
+
+    Three projections in, attention, one out, each with a bias.
 
     Shapes: query (B, Q, E), key and value (B, S, E), qkv_weight (3E, E), proj_weight (E, E).
     """
     width = proj_weight[0]
-    heads = [Shape((x[0], num_head, x[1], width // num_head)) for x in (query, key, value)]
+    q, k, v = (Shape((x[0], num_head, x[1], width // num_head)) for x in (query, key, value))
     rows = sum(math.prod(x[:-1]) for x in (query, key, value, query))
     projections = contraction(2 * rows * width * width) + elementwise(rows * width)
-    return projections + attention(*heads, mask=mask)
+    return projections + attention(q, k, v, mask)
 
 
 def encoder_layer(
@@ -211,9 +261,12 @@ def encoder_layer(
     ffn_weight_1: Shape,
     mask: Shape | None = None,
 ) -> Cost:
-    """FLOP of the inference path of nn.TransformerEncoderLayer: attention, two linear layers, two norms, two sums.
+    """FLOP of the inference path of nn.TransformerEncoderLayer.
 
-    Shapes: src (B, S, E), ffn_weight_1 (F, E). Layer norm 7 for each element and 3 a row, activation ReLU 1 or GELU 5.
+    Attention, two linear layers, two norms, two sums.
+
+    Shapes: src (B, S, E), ffn_weight_1 (F, E). Layer norm 7 for each element and 3 a row, activation ReLU 1
+    or GELU 5.
     """
     rows, width, inner = math.prod(src[:-1]), src[-1], ffn_weight_1[0]
     feed_forward = contraction(2 * 2 * rows * width * inner) + elementwise(rows * (width + inner))
@@ -241,10 +294,8 @@ ATTENTION: dict[str, Formula] = {
     "_flash_attention_backward": flash_backward,
     "_efficient_attention_forward": efficient_forward,
     "_efficient_attention_backward": efficient_backward,
-    "_cudnn_attention_forward": lambda query, key, value, attn_bias=None, dropout_p=0.0: attention(
-        query, key, value, attn_bias, dropout_p
-    ),
-    "_cudnn_attention_backward": dot_product_backward,
+    "_cudnn_attention_forward": cudnn_forward,
+    "_cudnn_attention_backward": cudnn_backward,
     "_native_multi_head_attention": multi_head,
     "_triton_multi_head_attention": multi_head,
     "_transformer_encoder_layer_fwd": encoder_layer,

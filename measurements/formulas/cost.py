@@ -32,11 +32,14 @@ NOTHING = Cost()
 Formula = Callable[..., "Cost | int"]
 """A function of an operation's shapes and plain arguments.
 
-Its parameters name arguments of the operator's schema; a name that the schema does not have takes the argument at its
-place (so `x` in front is the first argument, whatever the schema calls it), or its own default. Tensors arrive as Shapes. Besides:
+Its parameters name arguments of the operator's schema; a name that the schema does not have takes the
+argument at its
+place (so `x` in front is the first argument, whatever the schema calls it), or its own default. Tensors
+arrive as Shapes. Besides:
 out, out_shape     the first tensor that came back, as a Shape
 outs               all of them
-needs              one bool for each input of the autograd node that runs the operation: whether it needs a gradient; ()
+needs              one bool for each input of the autograd node that runs the operation: whether it needs a
+gradient; ()
                    outside of backward
 node               the name of that node ("MvBackward0"), "" outside of backward
 phase              "forward", "backward" or "update"
@@ -58,8 +61,16 @@ def elementwise(flop: int) -> Cost:
     return Cost(other=flop)
 
 
+def floating(x: Shape, flop: int) -> Cost:
+    """FLOP of work on elements of x: twice as much where they are complex, none where they are integers."""
+    return elementwise(max(flop, 0) * (2 if x.is_complex else 1)) if x.is_float else NOTHING
+
+
 def multiply_add(*operands: Shape | None) -> int:
-    """FLOP of one multiply-add: 2, or 8 where the operands are complex (4 products, 2 sums, and 2 additions)."""
+    """FLOP of one multiply-add.
+
+    2, or 8 where the operands are complex (4 products, 2 sums, and 2 additions).
+    """
     return 8 if any(x is not None and x.is_complex for x in operands) else 2
 
 
@@ -108,4 +119,7 @@ class Binding:
             **{parameter: given[source] for parameter, source in self.named},
             **{parameter: context[parameter] for parameter in self.context},
         )
-        return cost if isinstance(cost, Cost) else Cost(contraction=cost)
+        parts = cost if isinstance(cost, Cost) else (cost,)
+        if not all(isinstance(part, int) for part in parts):
+            raise ValueError(f"it gives {cost!r}; let it give an integer, or a Cost of integers")
+        return Cost(*parts)

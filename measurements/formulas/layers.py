@@ -1,6 +1,7 @@
 """FLOP of normalization, pooling, resampling and losses.
 
-Letters: n elements, c channels (or rows) that share statistics, k taps of a window, t taps of an interpolation.
+Letters: n elements, c channels (or rows) that share statistics, k taps of a window, t taps of an
+interpolation.
 Source: the formulas in PyTorch's documentation of the layer.
 """
 
@@ -9,19 +10,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from measurements.formulas.cost import Cost, Formula, elementwise
+from measurements.formulas.cost import Cost, Formula, elementwise, floating
 from measurements.records import Shape
 
 # --------------------------------------------------------------------------- normalization
-# forward, statistics of the batch: sum 1, centre 1, square 1, sum 1, times 1/σ 1 (the divisions by n stand in for the last
+# forward, statistics of the batch: sum 1, centre 1, square 1, sum 1, times 1/σ 1 (the divisions by n stand in
+# for the last
 # additions of the two sums); weight 1; bias 1. Once for each channel: add ε, root, reciprocal.
 # forward, given statistics: centre 1, times 1/σ 1, weight 1, bias 1; and the same three.
 # running statistics for each channel: mean 3 (lerp), variance 3 and its correction 1.
-# backward, statistics of the batch: Σ g 1, x̂ again 2, Σ g·x̂ 2, g - mean - x̂ · mean 3, times w/σ 1; given statistics: times
+# backward, statistics of the batch: Σ g 1, x̂ again 2, Σ g·x̂ 2, g - mean - x̂ · mean 3, times w/σ 1; given
+# statistics: times
 # w/σ 1, and for the weight x̂ again 2 and Σ g·x̂ 2, for the bias Σ g 1.
 
 
-def normalization(n: int, c: int, weight: object, bias: object, batch_statistics: bool, running: bool) -> Cost:
+def normalization(
+    n: int, c: int, weight: object, bias: object, batch_statistics: bool, running: bool
+) -> Cost:
     """FLOP of a normalization with statistics over n / c elements each."""
     each = (5 if batch_statistics else 2) + (weight is not None) + (bias is not None)
     return elementwise(each * n + 3 * c + (7 * c if batch_statistics and running else 0))
@@ -64,7 +69,7 @@ def layer_norm(x: Shape, normalized_shape: Sequence[int], weight: Shape | None, 
     return normalization(x.numel, rows, weight, bias, batch_statistics=True, running=False)
 
 
-def group_norm(x: Shape, weight: Shape | None, bias: Shape | None, N: int, group: int) -> Cost:  # noqa: N803
+def group_norm(x: Shape, weight: Shape | None, bias: Shape | None, N: int, group: int) -> Cost:
     """FLOP of group normalization: statistics for each sample and group."""
     return normalization(x.numel, N * group, weight, bias, batch_statistics=True, running=False)
 
@@ -76,7 +81,10 @@ def rms_norm(x: Shape, normalized_shape: Sequence[int], weight: Shape | None) ->
 
 
 def rms_norm_backward(grad: Shape, x: Shape, output_mask: Sequence[bool] = (True, True)) -> Cost:
-    """FLOP of the gradients of RMS normalization: x̂ 1, g·w 1, Σ g·x̂ 2, x̂ · mean, subtract, times 1/σ 3; weight 2."""
+    """FLOP of the gradients of RMS normalization.
+
+    X̂ 1, g·w 1, Σ g·x̂ 2, x̂ · mean, subtract, times 1/σ 3; weight 2.
+    """
     to_x, to_weight = output_mask[0], output_mask[1]
     return elementwise((7 * to_x + 2 * to_weight + (1 if to_weight and not to_x else 0)) * x.numel)
 
@@ -95,10 +103,13 @@ NORMALIZATION: dict[str, Formula] = {
     "native_batch_norm": batch_norm,
     "_native_batch_norm_legit": batch_norm,
     "_native_batch_norm_legit_functional": batch_norm,
-    "_native_batch_norm_legit_no_training": lambda x, weight, bias: batch_norm(x, weight, bias, training=False),
+    "_native_batch_norm_legit_no_training": lambda x, weight, bias: batch_norm(
+        x, weight, bias, training=False
+    ),
     "_batch_norm_with_update": batch_norm,
     "_batch_norm_with_update_functional": batch_norm,
     "_batch_norm_no_update": lambda x, weight, bias: batch_norm(x, weight, bias, training=False),
+    "quantized_batch_norm": lambda x, weight, bias: batch_norm(x, weight, bias, training=False),
     "cudnn_batch_norm": batch_norm,
     "miopen_batch_norm": batch_norm,
     "native_batch_norm_backward": batch_norm_backward,
@@ -142,7 +153,7 @@ def max_pool(rank: int) -> Formula:
     """The formula of maximum pooling: k - 1 compares for each output."""
 
     def formula(x: Shape, kernel_size: Sequence[int], out: Shape) -> Cost:
-        return elementwise((_taps(kernel_size, rank) - 1) * out.numel)
+        return floating(x, (_taps(kernel_size, rank) - 1) * out.numel)
 
     return formula
 
@@ -151,13 +162,16 @@ def avg_pool(rank: int) -> Formula:
     """The formula of average pooling: k - 1 additions and a division for each output."""
 
     def formula(x: Shape, kernel_size: Sequence[int], out: Shape) -> Cost:
-        return elementwise(_taps(kernel_size, rank) * out.numel)
+        return floating(x, _taps(kernel_size, rank) * out.numel)
 
     return formula
 
 
 def avg_pool_backward(rank: int) -> Formula:
-    """The formula of the gradient of average pooling: a division for each output, an addition for each tap."""
+    """The formula of the gradient of average pooling.
+
+    A division for each output, an addition for each tap.
+    """
 
     def formula(grad_output: Shape, x: Shape, kernel_size: Sequence[int]) -> Cost:
         return elementwise((1 + _taps(kernel_size, rank)) * grad_output.numel)
@@ -178,7 +192,7 @@ def adaptive_avg_pool(rank: int) -> Formula:
     """The formula of adaptive average pooling: for each output its window less 1, and a division."""
 
     def formula(x: Shape, out: Shape) -> Cost:
-        return elementwise(adaptive_windows(x, out, rank))
+        return floating(x, adaptive_windows(x, out, rank))
 
     return formula
 
@@ -196,7 +210,7 @@ def adaptive_max_pool(rank: int) -> Formula:
     """The formula of adaptive maximum pooling: for each output its window less 1."""
 
     def formula(x: Shape, out: Shape) -> Cost:
-        return elementwise(adaptive_windows(x, out, rank) - out.numel)
+        return floating(x, adaptive_windows(x, out, rank) - out.numel)
 
     return formula
 
@@ -219,13 +233,18 @@ POOLING: dict[str, Formula] = {
     **{f"_adaptive_avg_pool{rank}d": adaptive_avg_pool(rank) for rank in (2, 3)},
     **{f"adaptive_avg_pool{rank}d": adaptive_avg_pool(rank) for rank in (1, 2, 3)},
     **{f"_adaptive_avg_pool{rank}d_backward": adaptive_avg_pool_backward(rank) for rank in (2, 3)},
+    "adaptive_avg_pool3d_backward": adaptive_avg_pool_backward(3),
     "mkldnn_adaptive_avg_pool2d": adaptive_avg_pool(2),
     "mkldnn_adaptive_avg_pool2d_backward": adaptive_avg_pool_backward(2),
     **{f"adaptive_max_pool{rank}d": adaptive_max_pool(rank) for rank in (2, 3)},
     **{f"adaptive_max_pool{rank}d_backward": scattered for rank in (2, 3)},
     **{f"fractional_max_pool{rank}d": max_pool(rank) for rank in (2, 3)},
     **{f"fractional_max_pool{rank}d_backward": scattered for rank in (2, 3)},
-    **{f"{kind}_pad{rank}d_backward": scattered for kind in ("reflection", "replication") for rank in (1, 2, 3)},
+    **{
+        f"{kind}_pad{rank}d_backward": scattered
+        for kind in ("reflection", "replication")
+        for rank in (1, 2, 3)
+    },
 }
 
 
@@ -234,7 +253,7 @@ def resampled(taps: int) -> Formula:
     """The formula of interpolation: for each output t products and t - 1 additions."""
 
     def formula(x: Shape, out: Shape) -> Cost:
-        return elementwise((2 * taps - 1) * out.numel)
+        return floating(x, (2 * taps - 1) * out.numel)
 
     return formula
 
@@ -249,7 +268,10 @@ def resampled_backward(taps: int) -> Formula:
 
 
 def grid_sample(rank: int) -> Formula:
-    """The formula of sampling at given places: the place 2 for each axis and sample, and 2^rank taps for each output."""
+    """The formula of sampling at given places.
+
+    The place 2 for each axis and sample, and 2^rank taps for each output.
+    """
 
     def formula(x: Shape, grid: Shape, out: Shape) -> Cost:
         return elementwise(2 * grid.numel + (2 * 2**rank - 1) * out.numel)
@@ -267,13 +289,17 @@ def grid_sample_backward(rank: int) -> Formula:
 
 
 _TAPS = {"linear1d": 2, "bilinear2d": 4, "bicubic2d": 16, "trilinear3d": 8}
-_NEAREST = [f"upsample_nearest{rank}d" for rank in (1, 2, 3)] + [f"_upsample_nearest_exact{rank}d" for rank in (1, 2, 3)]
+_NEAREST = [f"upsample_nearest{rank}d" for rank in (1, 2, 3)] + [
+    f"_upsample_nearest_exact{rank}d" for rank in (1, 2, 3)
+]
 
 RESAMPLING: dict[str, Formula] = {
     **{f"upsample_{name}": resampled(taps) for name, taps in _TAPS.items()},
     **{f"upsample_{name}_backward": resampled_backward(taps) for name, taps in _TAPS.items()},
     "_upsample_bilinear2d_aa": resampled(4),
     "_upsample_bilinear2d_aa_backward": resampled_backward(4),
+    "_upsample_lanczos2d_aa": resampled(36),
+    "_upsample_lanczos2d_aa_backward": resampled_backward(36),
     "_upsample_bicubic2d_aa": resampled(16),
     "_upsample_bicubic2d_aa_backward": resampled_backward(16),
     **{f"{name}_backward": scattered for name in _NEAREST},
@@ -320,7 +346,10 @@ def loss_backward(units: int) -> Formula:
 
 
 def nll_loss(x: Shape, target: Shape, weight: Shape | None = None, reduction: int = MEAN) -> Cost:
-    """FLOP of the negative log-likelihood: negate each picked score, then sum or mean; class weights 1 more each."""
+    """FLOP of the negative log-likelihood.
+
+    Negate each picked score, then sum or mean; class weights 1 more each.
+    """
     picked = target.numel
     weighted = 0 if weight is None else 2 * picked
     return elementwise(picked + weighted + _reduction(picked, reduction))
@@ -332,13 +361,19 @@ def nll_loss_backward(grad_output: Shape, x: Shape, target: Shape) -> Cost:
 
 
 def ctc_loss(log_probs: Shape, targets: Shape) -> Cost:
-    """FLOP of CTC forward, leading term: each time step and place of the extended target a sum of 3 in log space (7)."""
+    """FLOP of CTC forward, leading term.
+
+    Each time step and place of the extended target a sum of 3 in log space (7).
+    """
     places = 2 * (targets[-1] if len(targets) > 1 else targets.numel // max(log_probs[1], 1)) + 1
     return elementwise(7 * log_probs[0] * log_probs[1] * places)
 
 
 def ctc_loss_backward(grad: Shape, log_probs: Shape, targets: Shape) -> Cost:
-    """FLOP of CTC backward, leading term: the backward variables as forward, and the gradient of each score (2)."""
+    """FLOP of CTC backward, leading term.
+
+    The backward variables as forward, and the gradient of each score (2).
+    """
     return ctc_loss(log_probs, targets) + elementwise(2 * log_probs.numel)
 
 
@@ -364,5 +399,6 @@ LOSSES: dict[str, Formula] = {
     "multilabel_margin_loss_backward": loss_backward(2),
     "_ctc_loss": ctc_loss,
     "_cudnn_ctc_loss": ctc_loss,
+    "miopen_ctc_loss": ctc_loss,
     "_ctc_loss_backward": ctc_loss_backward,
 }

@@ -1,6 +1,7 @@
 """FLOP of fused optimizers, and the rule for operations on lists of tensors.
 
-Each fused kernel does what the same optimizer runs one operation at a time, so it costs the same for each parameter.
+Each fused kernel does what the same optimizer runs one operation at a time, so it costs the same for each
+parameter.
 Source: torch/optim/adam.py, adamw.py, sgd.py, adagrad.py: the single-tensor functions.
 """
 
@@ -24,7 +25,10 @@ def _prelude(maximize: bool, grad_scale: object) -> int:
 def adam(
     parameters: Sequence[Shape], weight_decay: float, amsgrad: bool, maximize: bool, grad_scale: object = None
 ) -> Cost:
-    """FLOP of fused Adam: lerp 3, mul 1, addcmul 3, sqrt 1, div 1, add 1, addcdiv 3 = 13; weight decay 2, amsgrad 1."""
+    """FLOP of fused Adam.
+
+    Lerp 3, mul 1, addcmul 3, sqrt 1, div 1, add 1, addcdiv 3 = 13; weight decay 2, amsgrad 1.
+    """
     return _update(parameters, 13 + 2 * (weight_decay != 0) + bool(amsgrad) + _prelude(maximize, grad_scale))
 
 
@@ -45,7 +49,10 @@ def sgd(
     is_first_step: bool,
     grad_scale: object = None,
 ) -> Cost:
-    """FLOP of fused SGD: 2; weight decay 2; momentum 2 (3 with dampening), its first step a copy; Nesterov 2."""
+    """FLOP of fused SGD.
+
+    2; weight decay 2; momentum 2 (3 with dampening), its first step a copy; Nesterov 2.
+    """
     buffer = 0 if momentum == 0 or is_first_step else 2 + (dampening != 0)
     ahead = 2 if momentum != 0 and nesterov else 0
     return _update(parameters, 2 + 2 * (weight_decay != 0) + buffer + ahead + _prelude(maximize, grad_scale))

@@ -1,8 +1,11 @@
 """FLOP of element-wise operations: units for each output element.
 
-The rule: an operator that PyTorch tags as pointwise costs 1 for each output element where its elements are floating-point
-(integer and boolean arithmetic is bookkeeping, 0). The rule holds for the four operations, compares, and the functions
-of a C math library (exp, log, tanh, erf, pow, …), which count 1 each. What PyTorch composes from them costs its parts: a row here.
+The rule: an operator that PyTorch tags as pointwise costs 1 for each output element where its elements are
+floating-point
+(integer and boolean arithmetic is bookkeeping, 0). The rule holds for the four operations, compares, and the
+functions
+of a C math library (exp, log, tanh, erf, pow, …), which count 1 each. What PyTorch composes from them costs
+its parts: a row here.
 Complex elements: 2 for each (6 for a product of two, 11 for a quotient).
 Source: the formulas in PyTorch's documentation of each operator, and derivatives.yaml for the backward ones.
 """
@@ -74,7 +77,21 @@ UNITS: dict[str, int] = {
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": 6,
     "fake_quantize_per_channel_affine_cachemask": 6,
     "_fake_quantize_learnable_per_channel_affine": 6,
+    # x: the mask 2, product 1; scale: the same quotient and its rounding 3, difference, product and sum 3;
+    # zero point 2
+    "_fake_quantize_learnable_per_tensor_affine_backward": 11,
+    "_fake_quantize_learnable_per_channel_affine_backward": 11,
+    "_fused_moving_avg_obs_fq_helper": 8,  # extremes 2, and 6 as above
+    "_fused_moving_avg_obs_fq_helper_functional": 8,
+    "quantize_per_tensor": 5,  # scale, round, shift, two compares
+    "quantize_per_channel": 5,
+    "quantize_per_tensor_dynamic": 7,  # extremes 2
+    "dequantize": 2,  # shift, scale
     "_transform_bias_rescale_qkv": 1,  # add the bias (the scale of the queries is left out)
+    "glu_jvp": SIGMOID + 5,  # a' · s + glu · (1 - s) · b': the factor as glu - s · glu
+    "_standard_gamma_grad": 1,
+    "_dirichlet_grad": 1,
+    "__irshift__": 1,
     "native_dropout_backward": 2,  # g · mask · scale
     "_masked_scale": 2,
 }
@@ -82,14 +99,21 @@ UNITS: dict[str, int] = {
 
 def each(units: int, shape: Shape) -> Cost:
     """FLOP of an operation with so many units for each element; complex elements cost twice as much."""
-    return elementwise(units * shape.numel * (2 if shape.is_complex else 1))
+    return elementwise(units * shape.stored * (2 if shape.is_complex else 1))
 
 
 def by_rule(arguments: tuple[object, ...], out: Shape | None, units: int = 1) -> Cost:
-    """FLOP of an operation tagged pointwise: its units for each output element, 0 where nothing is floating-point."""
-    if out is None or not (out.is_float or any(x.is_float for x in shapes_in(arguments))):
+    """FLOP of an operation tagged pointwise.
+
+    Its units for each output element, 0 where nothing is floating-point.
+
+    A sparse operand meets only the elements that it stores.
+    """
+    shapes = tuple(shapes_in(arguments))
+    if out is None or not (out.is_float or any(x.is_float for x in shapes)):
         return Cost()
-    return each(units, out)
+    sparse = [x.stored for x in shapes if x.layout.startswith("sparse")]
+    return elementwise(units * min((out.stored, *sparse)) * (2 if out.is_complex else 1))
 
 
 def units_for(units: int) -> Formula:
@@ -107,7 +131,10 @@ def add(x: object, other: object, out: Shape, alpha: object = 1) -> Cost:
 
 
 def add_or_step(x: object, other: object, out: Shape, phase: str, alpha: object = 1) -> Cost:
-    """FLOP of x + alpha · other; an optimizer's step counter (a scalar tensor, plus exactly 1) is bookkeeping: 0."""
+    """FLOP of x + alpha · other.
+
+    An optimizer's step counter (a scalar tensor, plus exactly 1) is bookkeeping: 0.
+    """
     if phase == "update" and out == () and other == 1 and alpha == 1:
         return Cost()
     return add(x, other, out, alpha)
@@ -124,16 +151,20 @@ def divide(x: object, other: object, out: Shape) -> Cost:
 
 def add_product(x: Shape, tensor1: Shape, tensor2: Shape, out: Shape, value: object = 1) -> Cost:
     """FLOP of x + value · tensor1 · tensor2 (or / tensor2): 3, or 2 where value is exactly 1."""
-    return by_rule((x, tensor1, tensor2), out, 2 if value == 1 else 3)
+    is_one = not isinstance(value, Shape) and value == 1
+    return by_rule((x, tensor1, tensor2), out, 2 if is_one else 3)
 
 
-def clamp(x: Shape, out: Shape, min: object = None, max: object = None) -> Cost:  # noqa: A002 - the schema's names
+def clamp(x: Shape, out: Shape, min: object = None, max: object = None) -> Cost:
     """FLOP of clamp: one compare for each bound."""
     return by_rule((x,), out, (min is not None) + (max is not None))
 
 
 def gelu(x: Shape, out: Shape, approximate: str = "none") -> Cost:
-    """FLOP of GELU: 5 with erf; with tanh(c · (x + 0.044715 · x³)): cube 2, factor, add, factor, tanh, add, ½, product."""
+    """FLOP of GELU.
+
+    5 with erf; with tanh(c · (x + 0.044715 · x³)): cube 2, factor, add, factor, tanh, add, ½, product.
+    """
     return by_rule((x,), out, GELU if approximate == "none" else 9)
 
 
@@ -141,19 +172,26 @@ def gelu_backward(grad_output: Shape, x: Shape, out: Shape, approximate: str = "
     """FLOP of the derivative of GELU times the gradient.
 
     erf: cdf 4 (factor, erf, add, ½), density 4 (square, factor, exp, factor), x · density, add, times g: 11.
-    tanh: inner 5, tanh, left 2 (½ x, ½ (1 + t)), 1 - t² 2, inner derivative 3, two products, add, times g: 17.
+    tanh: inner 5, tanh, left 2 (½ x, ½ (1 + t)), 1 - t² 2, inner derivative 3, two products, add, times g:
+    17.
     """
     return by_rule((x,), out, 11 if approximate == "none" else 17)
 
 
 def power(x: object, exponent: object, out: Shape) -> Cost:
     """FLOP of a power: 1; to the power of exactly 1 or 0, nothing."""
-    return Cost() if exponent in (0, 1) and not isinstance(exponent, Shape) else by_rule((x, exponent), out)
+    number = None if isinstance(exponent, Shape) else exponent
+    return Cost() if number in (0, 1) else by_rule((x, exponent), out)
 
 
 def dropout(x: Shape, out: Shape, p: float, train: bool | None = True) -> Cost:
     """FLOP of dropout: x · mask · 1 / (1 - p): 2 for each element; 0 where nothing is dropped."""
     return Cost() if train is False or p == 0 else each(2, out)
+
+
+def conjugate(x: Shape) -> Cost:
+    """FLOP of a complex conjugate: the imaginary part negated; of a real number, nothing."""
+    return elementwise(x.numel if x.is_complex else 0)
 
 
 def prelu_backward(grad_output: Shape, x: Shape) -> Cost:
@@ -170,6 +208,10 @@ POINTWISE: dict[str, Formula] = {
     "addcmul": add_product,
     "addcdiv": add_product,
     "clamp": clamp,
+    "conj_physical": conjugate,
+    "_conj_physical": conjugate,
+    "_conj_copy": conjugate,
+    "_neg_view_copy": units_for(1),
     "gelu": gelu,
     "gelu_backward": gelu_backward,
     "pow": power,

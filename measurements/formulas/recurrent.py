@@ -1,8 +1,11 @@
 """FLOP of recurrent layers in the spelling of fused kernels: the gates' products, and the element-wise cells.
 
-Letters: n tokens (time steps x batch), B batch, C input, H hidden, P projected, G = g·H gates (LSTM g = 4, GRU 3, RNN 1).
-Forward: 2·n·G·(C + H), and 2·n·H·P for a projection. Backward: one product for each operand that needs a gradient; the
-gradient of the initial state is not needed where that state is a constant, so the hidden product has n - B rows there.
+Letters: n tokens (time steps x batch), B batch, C input, H hidden, P projected, G = g·H gates (LSTM g = 4,
+GRU 3, RNN 1).
+Forward: 2·n·G·(C + H), and 2·n·H·P for a projection. Backward: one product for each operand that needs a
+gradient; the
+gradient of the initial state is not needed where that state is a constant, so the hidden product has n - B
+rows there.
 Source: the equations in the documentation of nn.LSTM, nn.GRU and nn.RNN.
 """
 
@@ -28,7 +31,8 @@ CELL = {
 CELL_BACKWARD = {0: 1, 1: 3, 2: 24, 3: 20}
 """Element-wise FLOP of one cell's gradient for each hidden unit.
 
-tanh 3 (g · (1 - y²)). LSTM: o: g·tanh(c)·o·(1-o) 4; c: g·o·(1-tanh²) 4 and the sum 1; i, f, g: 4 + 4 + 4; to c' 1; sums of
+tanh 3 (g · (1 - y²)). LSTM: o: g·tanh(c)·o·(1-o) 4; c: g·o·(1-tanh²) 4 and the sum 1; i, f, g: 4 + 4 + 4; to
+c' 1; sums of
 hidden gradients 2. GRU: z: g·(h-n)·z·(1-z) 5; n: g·(1-z)·(1-n²) 5; r: 4; to h 3; products with r 1; sums 2.
 """
 
@@ -46,7 +50,10 @@ def _cells(n: int, hidden: int, mode: int, biases: bool) -> int:
 def one_layer(
     x: Shape, weight0: Shape, weight1: Shape, mode: int, hidden_size: int, has_biases: bool
 ) -> Cost:
-    """FLOP of one layer in one direction. Shapes: x (T, B, C) or packed (n, C), weight0 (G, C), weight1 (G, H)."""
+    """FLOP of one layer in one direction.
+
+    Shapes: x (T, B, C) or packed (n, C), weight0 (G, C), weight1 (G, H).
+    """
     n = x.numel // x[-1]
     flop = _layer(n, x[-1], hidden_size, hidden_size, GATES[mode])
     return contraction(flop) + elementwise(_cells(n, hidden_size, mode, has_biases))
@@ -93,7 +100,10 @@ def stack_backward(
     output_mask: Sequence[bool],
     proj_size: int = 0,
 ) -> Cost:
-    """FLOP of the gradients of all layers and directions: input, initial states, weights, as the mask asks."""
+    """FLOP of the gradients of all layers and directions.
+
+    Input, initial states, weights, as the mask asks.
+    """
     n, directions, state = x.numel // x[-1], 2 if bidirectional else 1, proj_size or hidden_size
     batch, gates = hx.numel // (hx[-1] * num_layers * directions), GATES[mode] * hidden_size
     to_x, to_h, _, to_w = (bool(wanted) for wanted in output_mask)
@@ -120,13 +130,17 @@ def fused_cell(mode: int) -> Formula:
     return formula
 
 
-def quantized_lstm(x: Shape, params: Sequence[object], out: Shape, num_layers: int, bidirectional: bool) -> Cost:
+def quantized_lstm(
+    x: Shape, params: Sequence[object], out: Shape, num_layers: int, bidirectional: bool
+) -> Cost:
     """FLOP of a quantized LSTM. Shapes: x (T, B, C), out (T, B, directions · H)."""
     directions = 2 if bidirectional else 1
     return stack(x, x, 2, out[-1] // directions, num_layers, bidirectional)
 
 
-def quantized_gru(x: Shape, params: Sequence[object], out: Shape, num_layers: int, bidirectional: bool) -> Cost:
+def quantized_gru(
+    x: Shape, params: Sequence[object], out: Shape, num_layers: int, bidirectional: bool
+) -> Cost:
     """FLOP of a quantized GRU."""
     directions = 2 if bidirectional else 1
     return stack(x, x, 3, out[-1] // directions, num_layers, bidirectional)
@@ -141,7 +155,9 @@ RECURRENT: dict[str, Formula] = {
     "miopen_rnn_backward": stack_backward,
     "_thnn_fused_lstm_cell": fused_cell(2),
     "_thnn_fused_gru_cell": fused_cell(3),
-    "_thnn_fused_lstm_cell_backward_impl": lambda grad_hy, grad_cy, cx: elementwise(cx.numel * CELL_BACKWARD[2]),
+    "_thnn_fused_lstm_cell_backward_impl": lambda grad_hy, grad_cy, cx: elementwise(
+        cx.numel * CELL_BACKWARD[2]
+    ),
     "_thnn_fused_gru_cell_backward": lambda grad_hy: elementwise(grad_hy.numel * CELL_BACKWARD[3]),
     "quantized_lstm": quantized_lstm,
     "quantized_gru": quantized_gru,

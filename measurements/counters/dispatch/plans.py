@@ -54,6 +54,9 @@ def _tagged_pointwise(func: Any) -> bool:
 
 
 def _is_view(func: Any) -> bool:
+    """Whether the schema says so; a composite (reshape, to) may copy as well, its parts will tell."""
+    if func.has_kernel_for_dispatch_key(torch.DispatchKey.CompositeImplicitAutograd):
+        return False
     return any(
         argument.alias_info is not None and not argument.alias_info.is_write
         for argument in func._schema.arguments
@@ -104,9 +107,10 @@ def _foreach_plan(func: Any, name: str, single: str) -> Plan:
         arguments: Sequence[object], keywords: Mapping[str, object], context: Mapping[str, object]
     ) -> Cost:
         given = {**dict(zip(names, arguments, strict=False)), **keywords}
-        first = given[names[0]]
-        if not isinstance(first, tuple):
+        lists = [x for x in given.values() if isinstance(x, tuple) and not isinstance(x, Shape)]
+        if not lists:
             return Cost()
+        first = lists[0]
         outs = context["outs"] if isinstance(context["outs"], tuple) and context["outs"] else first
         # an optimizer's step counters: scalars, all of them plus one scalar tensor, exactly once
         counters = single == "aten.add" and context["phase"] == "update" and given.get("alpha", 1) == 1
