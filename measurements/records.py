@@ -131,7 +131,8 @@ class Counted:
         raise NotImplementedError
 
     @property
-    def _all(self) -> Flop:
+    def all_work(self) -> Flop:
+        """FLOP of contractions and element-wise work."""
         return _sum(self.records, lambda record: record.flop, lambda record: record.recomputed)
 
     @property
@@ -144,27 +145,27 @@ class Counted:
     @property
     def forward(self) -> int:
         """FLOP of the forward pass, all work."""
-        return self._all.forward
+        return self.all_work.forward
 
     @property
     def backward(self) -> int:
         """FLOP of the backward pass, all work."""
-        return self._all.backward
+        return self.all_work.backward
 
     @property
     def update(self) -> int:
         """FLOP of the weight update, all work."""
-        return self._all.update
+        return self.all_work.update
 
     @property
     def recomputed(self) -> int:
         """FLOP done again, in none of the other sums."""
-        return self._all.recomputed
+        return self.all_work.recomputed
 
     @property
     def total(self) -> int:
         """FLOP of forward, backward and update, all work."""
-        return self._all.total
+        return self.all_work.total
 
     @property
     def bytes(self) -> int:

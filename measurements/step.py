@@ -289,7 +289,8 @@ def preserved(
     lazy = nn.parameter.UninitializedTensorMixin  # type: ignore[attr-defined]
     if any(isinstance(x, lazy) for x in (*model.parameters(), *model.buffers())):
         raise StepError(
-            f"{_name(model)} has parameters without a shape yet (lazy modules); call it on its inputs once first"
+            f"{_name(model)} has parameters without a shape yet (lazy modules); "
+            "call it on its inputs once first"
         )
     modes = [module.training for module in modules]
     tables: list[tuple[dict[str, Any], dict[str, Any]]] = [

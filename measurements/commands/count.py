@@ -7,14 +7,15 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from measurements import METHOD
 from measurements.commands import CommandError
 from measurements.commands.arguments import number, optimizer, shapes, value
+from measurements.commands.count_tables import show
 from measurements.commands.subject import Asked, Subject, counted
-from measurements.commands.training import Training
+from measurements.commands.training import Training, TrainingRun
 from measurements.options import among
 from measurements.records import Counted, Flop, Work
 
@@ -80,16 +81,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--epochs", metavar="N", type=number, help="how often the run visits each sample (default: 1)")
 
 
-@dataclass(frozen=True)
-class Run:
-    """FLOP of a whole training run, contractions and all work, and the rule of thumb."""
-
-    training: Training
-    contraction: Flop
-    all_work: Flop
-    rule_of_thumb: int
-
-
 def run(options: Namespace) -> int:
     """Counts, and prints what was asked for."""
     if options.epochs and not options.samples:
@@ -105,13 +96,11 @@ def run(options: Namespace) -> int:
     if options.json:
         print(json.dumps(as_json(subject, options.by, whole), indent=1))
         return 0
-    from measurements.commands.count_tables import show
-
     show(subject, options.by, whole)
     return 0
 
 
-def whole_run(asked: Asked, subject: Subject, training: Training) -> Run:
+def whole_run(asked: Asked, subject: Subject, training: Training) -> TrainingRun:
     """The training run: full batches as the subject, the last batch of each epoch counted as itself."""
     last = Work()
     if training.last_batch:
@@ -122,29 +111,15 @@ def whole_run(asked: Asked, subject: Subject, training: Training) -> Run:
                 f"each epoch ends with a batch of {training.last_batch}, which fails: {error}; or give a "
                 f"--batch that divides {training.samples}"
             ) from error
-    return Run(
+    return TrainingRun(
         training,
         training.flop(subject.work.contraction, last.contraction),
-        training.flop(all_work(subject.work), all_work(last)),
+        training.flop(subject.work.all_work, last.all_work),
         training.rule_of_thumb(subject.parameters, subject.tokens),
     )
 
 
-def all_work(work: Counted) -> Flop:
-    """FLOP of all work by phase."""
-    return Flop(work.forward, work.backward, work.update, work.recomputed)
-
-
-def by(subject: Subject, kind: str) -> dict[str, Work]:
-    """The work by op, module (in tree order, then what ran outside of the model) or phase."""
-    if kind != "module":
-        return subject.work.by_op() if kind == "op" else subject.work.by_phase()
-    found = subject.work.by_module()
-    order = [name for name in subject.modules if name in found]
-    return {name: found[name] for name in (*order, *(name for name in found if name not in order))}
-
-
-def as_json(subject: Subject, kind: str | None, whole: Run | None) -> dict[str, object]:
+def as_json(subject: Subject, kind: str | None, whole: TrainingRun | None) -> dict[str, object]:
     """The whole answer as JSON says it; every FLOP an exact integer."""
     import torch
 
@@ -153,7 +128,7 @@ def as_json(subject: Subject, kind: str | None, whole: Run | None) -> dict[str, 
     answer |= {"remark": subject.remark or None, "unit": "FLOP", "method": METHOD, "torch": torch.__version__}
     answer |= _flop(subject.work)
     if kind:
-        answer[f"by_{kind}"] = _rows(by(subject, kind))
+        answer[f"by_{kind}"] = _rows(subject.by(kind))
     if whole:
         answer["training"] = {
             **asdict(whole.training),
@@ -171,7 +146,7 @@ def _rows(groups: Mapping[str, Work]) -> Iterable[dict[str, object]]:
 
 
 def _flop(work: Counted) -> dict[str, object]:
-    return {"contraction": _phases(work.contraction), "all_work": _phases(all_work(work))}
+    return {"contraction": _phases(work.contraction), "all_work": _phases(work.all_work)}
 
 
 def _phases(flop: Flop) -> dict[str, int]:

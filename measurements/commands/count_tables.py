@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from measurements.commands.count import Run, all_work, by
 from measurements.commands.numbers import exact, ratio, scaled, to_one
 from measurements.commands.subject import Subject
 from measurements.commands.tables import Column, Terminal, print_first_that_fits, table
+from measurements.commands.training import TrainingRun
 from measurements.records import Flop, Phase, Work
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ Spell = Callable[[int], str]
 Pair = Callable[[int, int], list[str]]
 
 
-def show(subject: Subject, kind: str | None, whole: Run | None) -> None:
+def show(subject: Subject, kind: str | None, whole: TrainingRun | None) -> None:
     """Prints the answer."""
     console = Terminal()
     console.print(_head(subject), style="dim")
@@ -32,7 +32,7 @@ def show(subject: Subject, kind: str | None, whole: Run | None) -> None:
     if subject.work.contraction.forward == 0:
         console.print("The forward pass holds no contraction, so that there is no ratio of contractions.")
     if kind:
-        groups = by(subject, kind)
+        groups = subject.by(kind)
         console.print()
         console.print(_parts_title(kind), style="bold")
         parts = _by_phase if kind == "phase" else _by_name
@@ -107,7 +107,7 @@ def _sums(contraction: Flop, every: Flop, pair: Pair) -> list[list[str] | None]:
 
 def _step(subject: Subject, pair: Pair) -> Table:
     """Contractions and all work by phase, and the ratios."""
-    contraction, every = subject.work.contraction, all_work(subject.work)
+    contraction, every = subject.work.contraction, subject.work.all_work
     gap = [""] if pair is _exact_and_scaled else []
 
     def ratios(name: str, update: int) -> list[str]:
@@ -162,7 +162,7 @@ def _by_name(subject: Subject, kind: str, groups: Mapping[str, Work], spell: Spe
     return table([Column(kind, words=True), *map(Column, named)], [*rows, None, row("total", subject.work)])
 
 
-def _training_title(whole: Run) -> str:
+def _training_title(whole: TrainingRun) -> str:
     run = whole.training
     last = f", the last of each epoch of {run.last_batch:,}" if run.last_batch else ""
     steps = f"{_several(run.steps, 'step')} of {run.batch:,}{last}"
@@ -173,11 +173,11 @@ def _several(number: int, what: str) -> str:
     return f"{number:,} {what}" + ("s" if number != 1 else "")
 
 
-def _training(whole: Run, pair: Pair) -> Table:
+def _training(whole: TrainingRun, pair: Pair) -> Table:
     return _pairs(pair, _sums(whole.contraction, whole.all_work, pair))
 
 
-def _rule(subject: Subject, whole: Run) -> str:
+def _rule(subject: Subject, whole: TrainingRun) -> str:
     """The rule of thumb, and how far the count is from it."""
     run, tokens = whole.training, subject.tokens
     one = "" if tokens > 1 else " (1 token a sample: the input is no token sequence)"

@@ -46,6 +46,14 @@ class Subject:
     work: Work
     remark: str = ""
 
+    def by(self, kind: str) -> dict[str, Work]:
+        """The work by op, module (in tree order, then what ran outside of the model) or phase."""
+        if kind != "module":
+            return self.work.by_op() if kind == "op" else self.work.by_phase()
+        found = self.work.by_module()
+        order = [name for name in self.modules if name in found]
+        return {name: found[name] for name in (*order, *(name for name in found if name not in order))}
+
 
 @dataclass(frozen=True)
 class Asked:

@@ -47,3 +47,13 @@ class Training:
         Source: Kaplan et al., arXiv:2001.08361, section 2.1.
         """
         return 6 * parameters * self.samples * self.epochs * tokens
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRun:
+    """FLOP of a whole training run, contractions and all work, and the rule of thumb."""
+
+    training: Training
+    contraction: Flop
+    all_work: Flop
+    rule_of_thumb: int

@@ -243,7 +243,8 @@ def test_a_checkpoint_under_a_gradient_penalty_repeats_the_forward() -> None:
     work = penalty(lambda x: checkpointed(model, x, use_reentrant=False))
 
     # g = (1 · W2ᵀ · tanh') · W1ᵀ: two products. Its gradients: in W1 and in what W1 multiplies, in W2, and,
-    # through tanh', in the W1 of the forward. Two passes go through the forward's nodes, and each asks for it again.
+    # through tanh', in the W1 of the forward. Two passes go through the forward's nodes, and each
+    # asks for it again.
     assert contractions(plain) == (2 * PRODUCT, (2 + 2 + 1 + 1) * PRODUCT, 0, 0)
     assert same_model_work(work, plain)
     assert work.contraction.recomputed == 2 * 2 * PRODUCT
@@ -253,7 +254,8 @@ def test_a_gradient_inside_a_checkpointed_forward_is_done_again() -> None:
     """Forces, say: the gradient of an energy is a part of what is repeated.
 
     The gradient of x · W costs a product. Its own, of a constant times Wᵀ, owes the weight's: one more.
-    Both passes, the inner and the outer, want what the checkpoint did not keep, so both repeat the two products.
+    Both passes, the inner and the outer, want what the checkpoint did not keep, so both repeat the
+    two products.
     """
     import torch
 

@@ -95,8 +95,8 @@ def watch_recomputation() -> Callable[[], None]:
     with _lock:
         _watchers += 1
         if _watchers == 1:
-            checkpoint._recomputation_hook.__enter__ = _enter
-            checkpoint._recomputation_hook.__exit__ = _exit
+            checkpoint._recomputation_hook.__enter__ = _enter  # type: ignore[method-assign]
+            checkpoint._recomputation_hook.__exit__ = _exit  # type: ignore[method-assign]
 
     def end() -> None:
         global _watchers
