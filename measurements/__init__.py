@@ -1,6 +1,7 @@
 """FLOP of a training step, counted exactly and held against a theory.
 
-`counting` and `count_step` are imported when they are first asked for: this package costs nothing at collection.
+`counting` and `count_step` are imported when they are first asked for: this package costs nothing at
+collection.
 """
 
 from __future__ import annotations

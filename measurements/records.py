@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class MeasurementError(ValueError):
@@ -30,7 +31,8 @@ class Shape(tuple[int, ...]):
 
     dtype: torch's name without the module ("float32").
     layout: "strided", "sparse_coo", "sparse_csr", ….
-    stored: elements stored; of a sparse tensor its non-zeros (times the sizes of its dense part), else `numel`.
+    stored: elements stored; of a sparse tensor its non-zeros (times the sizes of its dense part), else
+    `numel`.
     """
 
     dtype: str
@@ -63,12 +65,12 @@ class Shape(tuple[int, ...]):
         return self.dtype.startswith(("float", "bfloat", "complex"))
 
 
-@dataclass(frozen=True, slots=True)
-class OpRecord:
+class OpRecord(NamedTuple):
     """One operation that ran, or one row of another package's counter.
 
     op: the operator's name without overload ("aten.convolution_backward").
-    module: where it ran, from the class of the outermost module on ("ResNet.layer1.0.conv1"); "" outside of all.
+    module: where it ran, from the class of the outermost module on ("ResNet.layer1.0.conv1"); "" outside of
+    all.
     arguments: the call, each tensor as its Shape. outputs: the Shapes of what came back.
     flop: all work. contraction: the part of it that is contractions (a counter that cannot tell: all of it).
     recomputed, recomputed_contraction: work that was done again, in none of the above.
@@ -220,7 +222,8 @@ def _sum(
 class Layer:
     """One call of one layer, with the shapes that it saw and the gradients that it owes.
 
-    name: as in OpRecord.module. kind: the class name in torch.nn ("Conv2d", "Linear", "ConvTranspose1d", "LSTM", …).
+    name: as in OpRecord.module. kind: the class name in torch.nn ("Conv2d", "Linear", "ConvTranspose1d",
+    "LSTM", …).
     x, weight, out: sizes. groups: of a convolution, else 1.
     input_needs_gradient, weight_needs_gradient: whether backward must produce that gradient.
     settings: what else the kind needs, as (name, value) pairs.

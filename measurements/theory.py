@@ -440,7 +440,8 @@ UPDATES: dict[str, Update] = {
     "adagrad": Update("Adagrad", {}, (("addcmul_", 2), _SQRT, _ADD, _ADDCDIV)),
     # m as Adam;  u = max(β2·u, |g| + ε);  w -= c·m / u
     "adamax": Update("Adamax", {}, (_LERP, _MUL, ("abs", 1), _ADD, ("maximum", 1), _ADDCDIV)),
-    # as Adam, and a second addcdiv for the gradient's own share; the product of all μ is a tensor of one element
+    # as Adam, and a second addcdiv for the gradient's own share; the product of all μ is a tensor of one
+    # element
     "nadam": Update("NAdam", {}, (*_MOMENTS, _DIV, _SQRT, _ADD, _ADDCDIV, _ADDCDIV), each_tensor=1),
     # m and v as Adam;  w -= m/c1 · lr · (c2 / (sqrt(v) + ε)) · r, the quotient as reciprocal and mul
     "radam": Update(

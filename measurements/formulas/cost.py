@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from measurements.records import Shape
@@ -74,6 +75,11 @@ def multiply_add(*operands: Shape | None) -> int:
     return 8 if any(x is not None and x.is_complex for x in operands) else 2
 
 
+@cache
+def _parameters(formula: Formula) -> tuple[inspect.Parameter, ...]:
+    return tuple(inspect.signature(formula).parameters.values())
+
+
 class Binding:
     """The way from an operator's schema to a formula's parameters, worked out once for each operator.
 
@@ -89,7 +95,7 @@ class Binding:
         self.context: list[str] = []
         self.positional: list[str] = []
         self.named: list[tuple[str, str]] = []
-        parameters = tuple(inspect.signature(formula).parameters.values())
+        parameters = _parameters(formula)
         spread = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         for place, parameter in enumerate(parameters):
             name = parameter.name

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from measurements.records import Work
 
-pytestmark = pytest.mark.theory
-
 BATCH, HEADS, QUERIES, KEYS, WIDTH, VALUE = 2, 4, 5, 7, 3, 3
 ONE = 2 * BATCH * HEADS * QUERIES * KEYS * WIDTH  # Q K^T, and A V as much
 BACK_ENDS = ("math", "flash", "meta")

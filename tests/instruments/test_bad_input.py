@@ -11,8 +11,6 @@ from tests.instruments.small import WEIGHT, chain, linear, net, ones
 if TYPE_CHECKING:
     from torch import Tensor
 
-pytestmark = pytest.mark.theory
-
 
 def refused(*arguments: Any, **options: Any) -> str:
     """The sentence that count_step ends in: one line, of which the caller's traceback shows the rest."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from measurements.records import Work
 
-pytestmark = pytest.mark.theory
-
 few = settings(max_examples=10, deadline=None, derandomize=True)
 
 N, C, OUT, K, SIDE = 2, 4, 6, 3, 7

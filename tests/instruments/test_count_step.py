@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from measurements.records import Work
 
-pytestmark = pytest.mark.theory
-
 
 def count(*arguments: Any, **options: Any) -> Work:
     """count_step, imported when it is called."""

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-pytestmark = pytest.mark.theory
-
-
 # A live object
 
 

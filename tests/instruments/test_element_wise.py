@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-pytestmark = pytest.mark.theory
-
 few = settings(max_examples=10, deadline=None, derandomize=True)
 Row = list[float]
 

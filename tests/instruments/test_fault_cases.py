@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from measurements.records import Work
 
 pytestmark = [
-    pytest.mark.theory,
     pytest.mark.filterwarnings("ignore"),  # compilers, quantization and nested tensors warn by the dozen
 ]
 

@@ -14,8 +14,6 @@ from measurements.formulas.cost import CONTEXT, Binding
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-pytestmark = pytest.mark.theory
-
 TESTS_OF_PYTORCH = "exists for PyTorch's own tests"
 KNOWN_UNKNOWN = {  # operators without a row, each with the reason; a call raises UnknownOp
     "_cslt_sparse_mm_search": "runs a product many times to find its fastest kernel",

@@ -13,7 +13,6 @@ from tests.instruments import free_calls
 from tests.instruments.free_calls import DRIVER, FUNCTIONAL, META, UNCALLABLE, Call
 
 pytestmark = [
-    pytest.mark.theory,
     pytest.mark.filterwarnings("ignore::UserWarning"),  # some tensors call themselves prototypes
 ]
 

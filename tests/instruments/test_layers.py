@@ -11,8 +11,6 @@ from measurements import theory
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-pytestmark = pytest.mark.theory
-
 
 def net(run: Any, **children: Any) -> nn.Module:
     """A module of class Net with those children, whose forward is run(self, *inputs)."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-pytestmark = pytest.mark.theory
-
 few = settings(max_examples=12, deadline=None, derandomize=True)
 small = st.integers(1, 3)
 SIZES = dict.fromkeys("abchijlmn", small) | {"k": st.integers(2, 4)}  # einsum over one element is a mul

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from measurements.records import Work
 
-pytestmark = pytest.mark.theory
-
 
 def trained(model: nn.Module, *inputs: Tensor) -> Work:
     """Forward, and backward from the sum of the output."""
@@ -314,8 +312,8 @@ def test_gradients_of_gradients_belong_to_the_module_of_the_forward() -> None:
         (grad,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
         (grad * grad).sum().backward()
 
-    # first pass: a product each; second: of layer 0 both operands owe a gradient, of layer 1 one (the other is
-    # a constant)
+    # first pass: a product each; second: of layer 0 both operands owe a gradient, of layer 1 one (it
+    # multiplies a constant)
     assert modules(counted(step), "backward") == {"Sequential.1": 2 * PRODUCT, "Sequential.0": 3 * PRODUCT}
 
 

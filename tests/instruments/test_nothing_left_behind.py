@@ -10,12 +10,9 @@ import pytest
 from tests.instruments.small import PRODUCT, chain, linear, net, ones
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor, nn
-
-pytestmark = pytest.mark.theory
-
 
 # What a model, an optimizer and the process are made of, as values that compare
 
@@ -63,10 +60,19 @@ def of_optimizer(optimizer: Any) -> dict[str, object]:
     }
 
 
+def functions_of_torch() -> Iterator[tuple[str, str, Any]]:
+    """Where it is, its name, and itself: of the functions that a counter might replace."""
+    import torch
+    from torch.utils import checkpoint
+
+    functional = torch, torch.nn.functional, torch.nn.utils, torch.autograd, checkpoint
+    for room in (*functional, torch.Tensor, torch.nn.Module, checkpoint._recomputation_hook):
+        yield from ((room.__name__, name, value) for name, value in vars(room).items() if callable(value))
+
+
 def of_process() -> dict[str, object]:
     """Random numbers, modes, global hooks, and the functions of torch that a counter might replace."""
     import torch
-    import torch.utils.checkpoint
     from torch.nn.modules import module
     from torch.optim import optimizer
     from torch.overrides import _get_current_function_mode_stack
@@ -79,16 +85,7 @@ def of_process() -> dict[str, object]:
         if name.startswith("_global") and hasattr(value, "keys")
     }
     assert len(hooks) >= 8, "torch keeps its global hooks elsewhere"
-    rooms = (
-        *(torch, torch.Tensor, torch.nn.functional, torch.nn.Module, torch.nn.utils, torch.autograd),
-        *(torch.utils.checkpoint, torch.utils.checkpoint._recomputation_hook),
-    )
-    functions = {
-        f"{getattr(room, '__name__', room)}.{name}": id(value)
-        for room in rooms
-        for name, value in vars(room).items()
-        if callable(value)
-    }
+    functions = {f"{room}.{name}": id(value) for room, name, value in functions_of_torch()}
     optimizers = {
         f"{kind.__name__}.step": id(kind.step) for kind in vars(torch.optim).values() if hasattr(kind, "step")
     }
@@ -547,3 +544,14 @@ def test_bad_options_leave_nothing(options: dict[str, Any]) -> None:
             pass
 
     assert left_behind_in_process(block) == {}
+
+
+def test_no_function_of_torch_is_ours_afterwards() -> None:
+    """While a block counts one may be; whatever this process has counted before, none is left."""
+    from measurements import counting
+
+    with counting():
+        linear()(ones())
+
+    rooms = {name: str(getattr(value, "__module__", "")) for _, name, value in functions_of_torch()}
+    assert [name for name, room in rooms.items() if room.startswith("measurements")] == []

@@ -10,8 +10,6 @@ import pytest
 if TYPE_CHECKING:
     from measurements.records import Work
 
-pytestmark = pytest.mark.theory
-
 SINGLE, FOREACH, FUSED = "single", "foreach", "fused"
 
 # FLOP for each parameter in the steady state, from the update rules in PyTorch's documentation. The same for

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-pytestmark = pytest.mark.theory
-
 
 def sgd(model: nn.Module, **options: Any) -> Any:
     """Plain gradient descent: 2 FLOP for each parameter."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from measurements.records import Work
 
-pytestmark = pytest.mark.theory
-
 KINDS = pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "hooks"])
 """The two kinds of activation checkpointing that torch has."""
 ELEMENTS = 8

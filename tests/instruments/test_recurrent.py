@@ -9,8 +9,6 @@ import pytest
 if TYPE_CHECKING:
     from measurements.records import Work
 
-pytestmark = pytest.mark.theory
-
 T, N, C, H = 4, 3, 5, 6
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEVICES = ("cpu", "meta")

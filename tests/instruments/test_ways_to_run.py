@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from measurements.records import Work
 
-pytestmark = pytest.mark.theory
-
 # Each operation of ATen that is written in more than one way: its arguments after the first tensor, and what
 # one element costs. In place, with out= and on lists of tensors it costs as much.
 VARIANTS: dict[str, tuple[tuple[Any, ...], dict[str, Any], int]] = {

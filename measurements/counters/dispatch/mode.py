@@ -45,10 +45,10 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.on_unknown = on_unknown
         self.own = own
         self.unknown: dict[str, None] = {}
-        self.plans: dict[Any, Plan | None] = {}
+        self.plans: dict[int, Plan | None] = {}
         self.calls: dict[Any, Any] = {}  # an operation on these shapes -> what it costs
         self.known: dict[Any, OpRecord] = {}  # the same, in this phase and module -> its record
-        self.kept: list[Any] = []  # packed weights whose id is part of a key
+        self.kept: list[Any] = []  # operators and packed weights whose id is part of a key
         self.modules = Modules(Names())
         self.regions = Regions()
 
@@ -62,9 +62,9 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Runs the operation, and writes it down."""
         kwargs = kwargs or {}
         try:
-            plan = self.plans[func]
+            plan = self.plans[id(func)]
         except KeyError:
-            plan = self.plans[func] = self._plan(func)
+            plan = self.plans[id(func)] = self._plan(func)
         if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # a wrapper (nested, quantized, …) unwraps by itself; its parts are counted
         if plan is None:
@@ -74,9 +74,7 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         phase = Phase.FORWARD
         repeats, node = False, None
         task = _graph_task()
-        if (
-            self.regions.step == task or plan.updates
-        ):  # a step inside backward; a backward inside a step is none
+        if self.regions.step == task or plan.updates:  # not a backward inside a step: a task of its own
             phase = Phase.UPDATE
         elif task != -1:
             phase = Phase.BACKWARD
@@ -89,21 +87,22 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         out = func(*args, **kwargs)
         if plan.region:
             self.regions.change(plan.region, args)
-        key: tuple[Any, ...] = (plan, key_of(args), key_of(out if type(out) in LISTS else (out,)))
+        key: tuple[Any, ...] = (plan, phase, key_of(args))
         if kwargs:
             key += (tuple(kwargs), key_of(kwargs.values()))
-        if plan.asks:
-            key += (phase, self._asked(plan, node, args))
-        record = self.known.get((key, phase, module, repeats))
+        if not plan.fixed:
+            key += key_of(out if type(out) in LISTS else (out,))
+        if plan.asks and (node is not None or plan.lengths):
+            key += self._asked(plan, node, args)
+        record = self.known.get((key, module, repeats))
         if record is None:
             record = self._record(plan, key, phase, module, repeats, node, args, kwargs, out)
         self.records.append(record)
         return out
 
     def _plan(self, func: Any) -> Plan | None:
-        if not isinstance(func, torch._ops.OpOverload):
-            return None
-        return plan_for(func, self.own)
+        self.kept.append(func)  # its id is a key
+        return plan_for(func, self.own) if isinstance(func, torch._ops.OpOverload) else None
 
     def _without_plan(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A composite operation as its parts; any other one is unknown."""
@@ -174,7 +173,7 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             *(phase, plan.name, module, arguments, outs),
             *(flop, contraction, repeated, repeated_contraction, read, written),
         )
-        self.known[(key, phase, module, repeats)] = record
+        self.known[(key, module, repeats)] = record
         return record
 
     def _call(

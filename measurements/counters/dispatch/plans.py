@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,12 +18,14 @@ from measurements.records import Shape
 class Plan:
     """What to do with an operator, worked out once for each.
 
-    cost: from arguments, keywords and context to a Cost; None where a row of FREE or the schema says: nothing.
+    cost: from arguments, keywords and context to a Cost; None where a row of FREE or the schema says:
+    nothing.
     moves: whether its bytes count (a view moves none).
     asks: whether the cost asks for more than arguments.
     lengths: places of arguments whose values it asks for.
     region: +1 where the operator opens a record function, -1 where it closes one.
     updates: whether it belongs to the update wherever it runs (unscaling of gradients).
+    fixed: whether equal arguments give equal outputs, sizes and dtypes that is.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Plan:
     lengths: tuple[int, ...] = ()
     region: int = 0
     updates: bool = False
+    fixed: bool = False
 
 
 LENGTHS = ("cum_seq_q", "cum_seq_k", "cu_seqlens_q", "cu_seqlens_k")
@@ -63,8 +66,25 @@ def _is_view(func: Any) -> bool:
     )
 
 
+_BY_DATA = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
+
+
+def _is_fixed(func: Any) -> bool:
+    """Whether equal arguments give outputs of equal sizes and dtypes.
+
+    Not where the elements decide, nor where only global settings do (a factory's dtype), nor outside of ATen.
+    """
+    tensors = any("Tensor" in str(argument.type) for argument in func._schema.arguments)
+    return func.namespace == "aten" and tensors and _BY_DATA.isdisjoint(func.tags)
+
+
 def plan_for(func: Any, own: Mapping[str, Formula]) -> Plan | None:
     """The plan of an operator; None where nothing says what it costs."""
+    plan = _plan_for(func, own)
+    return plan and replace(plan, fixed=_is_fixed(func))
+
+
+def _plan_for(func: Any, own: Mapping[str, Formula]) -> Plan | None:
     name = str(func.overloadpacket)
     base = base_name(name)
     formula = own.get(str(func)) or own.get(name) or own.get(base) or FORMULAS.get(name) or FORMULAS.get(base)
@@ -72,7 +92,7 @@ def plan_for(func: Any, own: Mapping[str, Formula]) -> Plan | None:
     if formula is not None:
         binding = Binding(formula, name, schema)
         lengths = tuple(place for place, (argument, _) in enumerate(schema) if argument in LENGTHS)
-        asks = bool(lengths) or not {"needs", "node", "phase"}.isdisjoint(binding.context)
+        asks = bool(lengths) or not {"needs", "node"}.isdisjoint(binding.context)
         return Plan(name, binding, asks=asks, lengths=lengths, updates=name.startswith("aten._amp_"))
     free = FREE.get(name) or FREE.get(base)
     if free is not None:
@@ -126,7 +146,7 @@ def _foreach_plan(func: Any, name: str, single: str) -> Plan:
                 total += binding((), here, {**context, "out": out, "outs": (out,)})
         return total
 
-    return Plan(name, cost, asks=True)
+    return Plan(name, cost)
 
 
 def _at(value: object, place: int, length: int) -> object:

@@ -80,7 +80,7 @@ class _Again(threading.local):
 
 
 again = _Again()
-"""Its depth is above 0 where this thread runs a forward again for a checkpoint (the kind that is not reentrant)."""
+"""Its depth is above 0 where this thread runs a forward again for a checkpoint that is not reentrant."""
 
 _lock = threading.Lock()
 _watchers = 0
@@ -89,7 +89,8 @@ _watchers = 0
 def watch_recomputation() -> Callable[[], None]:
     """Notices when torch's checkpointing runs a forward again; gives a function that ends the watch.
 
-    Torch announces it by entering a hook of its own class: while anybody watches, that class counts its entries.
+    Torch announces it by entering a hook of its own class: while anybody watches, that class counts its
+    entries.
     """
     global _watchers
     with _lock:

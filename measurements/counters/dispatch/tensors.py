@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from measurements.records import Shape
 
@@ -29,17 +31,20 @@ _STRIDED = torch.strided
 
 
 def key_of(values: Any) -> tuple[Any, ...]:
-    """Hashable values that say of each tensor what a formula or its bytes may depend on."""
+    """Hashable values that say of each tensor what a formula or its bytes may depend on.
+
+    What becomes of sparse tensors depends on where they are zero: their key is like no other.
+    """
     key: list[Any] = []
     for value in values:
         kind = type(value)
-        if kind in _PLAIN:
-            key.append(value)
-        elif isinstance(value, Tensor):
+        if kind is Tensor or kind is Parameter or isinstance(value, Tensor):
             key.append(value.shape)
             key.append(value.dtype)
             if value.layout is not _STRIDED:
-                key.append((value.layout, stored(value)))
+                key.append(object())
+        elif kind in _PLAIN:
+            key.append(value)
         elif kind in LISTS:
             key.append(tuple(value) if value and type(value[0]) is int else key_of(value))
         else:
@@ -56,15 +61,15 @@ def stored(value: Tensor) -> int:
     return value.numel()
 
 
-def _dtype(value: Tensor) -> str:
-    return str(value.dtype).removeprefix("torch.")
+@cache
+def _name(thing: torch.dtype | torch.layout) -> str:
+    return str(thing).removeprefix("torch.")
 
 
 def plain(value: Any) -> object:
     """The value with every tensor as its Shape."""
     if isinstance(value, Tensor):
-        layout = str(value.layout).removeprefix("torch.")
-        return Shape((int(n) for n in value.shape), _dtype(value), layout, stored(value))
+        return Shape(map(int, value.shape), _name(value.dtype), _name(value.layout), stored(value))
     if isinstance(value, list | tuple):
         return tuple(plain(item) for item in value)
     if hasattr(value, "unpack"):  # a packed weight of a quantized layer

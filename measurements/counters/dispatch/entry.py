@@ -119,8 +119,8 @@ def count_step(
     optimizer: a name ("sgd", "adam", …), an instance over the model's parameters, or None for no update.
     The model is counted in the mode that it is in. Weights, buffers, gradients, optimizer state, random state
     and mode are afterwards as before.
-    Raises: StepError where the step cannot run (the sentence names what to change); UnknownOp for an operation
-    without a formula.
+    Raises: StepError where the step cannot run (the sentence names what to change); UnknownOp for an
+    operation without a formula.
     """
     if not isinstance(model, nn.Module):
         raise StepError(f"the model is {type(model).__name__}, not a torch.nn.Module; give a module")
@@ -140,8 +140,8 @@ def count_step(
 def check(step: Step) -> None:
     """Refuses a step that has nothing to count.
 
-    Raises: StepError for an empty batch, a model with nothing to train, and an optimizer without parameters or
-    over others.
+    Raises: StepError for an empty batch, a model with nothing to train, and an optimizer without parameters
+    or over others.
     """
     for x in tensors_in(step.inputs):
         if x.numel() == 0:
@@ -165,7 +165,7 @@ def check(step: Step) -> None:
 def count_in_place(
     step: Step, on_unknown: str = "raise", formulas: Mapping[Any, Formula] | None = None
 ) -> Work:
-    """FLOP of one step that really runs and leaves its traces; what precedes the steady state is not counted."""
+    """FLOP of one step that really runs and leaves its traces; nothing before the steady state is counted."""
     optimizer = step.optimizer
     ahead = 0 if optimizer is None else steps_to_steady(optimizer)
     if ahead == 0 or optimizer is None:
