@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from measurements.records import MeasurementError
 
@@ -79,7 +80,7 @@ class Step:
         if self.loss_fn is not None:
             return self.loss_fn(output) if self.targets is None else self.loss_fn(output, self.targets)
         if self.targets is not None:
-            return nn.functional.cross_entropy(_main_output(output), self.targets)
+            return _sum([nn.functional.cross_entropy(head, self.targets) for head in _heads(output)])
         return sum_of_outputs(output)
 
     def backward(self, loss: Tensor) -> None:
@@ -189,20 +190,25 @@ def sum_of_outputs(output: Any) -> Tensor:
             f"the model returns {_describe(output)}: no floating-point tensor to sum; give a loss_fn"
         )
     sums = [(part.abs() if part.is_complex() else part).sum() for part in parts]
-    total = sums[0]
-    for part in sums[1:]:
-        total = total + part
-    return total
+    return _sum(sums)
 
 
-def _main_output(output: Any) -> Tensor:
-    """The tensor that targets are compared with: the first (a model's auxiliary heads follow it)."""
-    found = next(tensors_in(output), None)
-    if found is None:
+def _heads(output: Any) -> list[Tensor]:
+    """The tensors that targets are compared with: the first, and those of its shape (auxiliary heads)."""
+    found = list(tensors_in(output))
+    if not found:
         raise StepError(
             f"the model returns {_describe(output)}: no tensor to compare targets with; give a loss_fn"
         )
-    return found
+    return [head for head in found if head.shape == found[0].shape]
+
+
+def _sum(parts: list[Tensor]) -> Tensor:
+    """The sum of some tensors, without an addition where there is one."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
 
 
 def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
@@ -330,15 +336,25 @@ def preserved(
 
 
 def _values(tensors: Iterable[Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """Each tensor with a copy of its elements; a meta tensor has none."""
-    return [(x, x.detach().clone()) for x in tensors if x.device.type != "meta"]
+    """Each tensor with a copy of its elements; of one that has none, its sizes."""
+    return [(x, x.detach() if _is_empty_of_numbers(x) else x.detach().clone()) for x in tensors]
+
+
+def _is_empty_of_numbers(x: Tensor) -> bool:
+    return x.device.type == "meta" or isinstance(x, FakeTensor)
 
 
 def _copy_back(tensor: Tensor, value: Tensor) -> None:
-    """The old elements in the old tensor; one that did not change is left alone, and keeps its version."""
-    if tensor.is_inference() or tensor.layout is not torch.strided or torch.equal(tensor, value):
+    """The old elements in the old tensor; one that did not change is left alone, and keeps its version.
+
+    One that was resized (an observer's extremes, before it saw any) gets its sizes back as well.
+    """
+    if tensor.is_inference() or tensor.layout is not torch.strided or tensor.is_nested:
         return
-    tensor.detach().copy_(value)
+    if tensor.shape != value.shape:
+        tensor.data = value
+    elif not _is_empty_of_numbers(tensor) and not torch.equal(tensor, value):
+        tensor.detach().copy_(value)
 
 
 def _optimizer_state(optimizer: torch.optim.Optimizer | None) -> Callable[[], None]:

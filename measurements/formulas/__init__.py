@@ -27,8 +27,10 @@ from measurements.formulas.free import FREE, Free
 from measurements.formulas.layers import LOSSES, NORMALIZATION, POOLING, RESAMPLING
 from measurements.formulas.optimizers import OPTIMIZERS
 from measurements.formulas.pointwise import POINTWISE
+from measurements.formulas.quantized import QUANTIZED
 from measurements.formulas.recurrent import RECURRENT
 from measurements.formulas.reductions import REDUCTIONS
+from measurements.formulas.regions import REGIONS
 
 __all__ = ["FORMULAS", "FREE", "Cost", "Formula", "Free", "contraction", "elementwise"]
 
@@ -44,6 +46,8 @@ _TABLES = (
     RESAMPLING,
     LOSSES,
     OPTIMIZERS,
+    QUANTIZED,
+    REGIONS,
 )
 
 FORMULAS: dict[str, Formula] = {

@@ -352,12 +352,6 @@ CONTRACTIONS: dict[str, Formula] = {
     # an activation or sum that such a kernel fuses is left out
     "mkldnn._linear_pointwise": lambda X, W, out, B=None: linear(X, W, out, B),
     "mkl._mkl_linear": lambda X, ORI_W, out, B=None: linear(X, ORI_W, out, B),
-    "quantized.linear": packed_linear,
-    "quantized.linear_relu": packed_linear,
-    "quantized.linear_dynamic": packed_linear,
-    "quantized.linear_relu_dynamic": packed_linear,
-    "quantized.linear_dynamic_fp16": packed_linear,
-    "quantized.linear_relu_dynamic_fp16": packed_linear,
     "_scaled_mm": product,
     "_scaled_mm_v2": product,
     "_grouped_mm": grouped_mm,

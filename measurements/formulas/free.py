@@ -123,6 +123,11 @@ _OTHERS = {
         Free.COPY,
     ),
     "c10d.barrier": Free.INTEGER,
+    # fully_shard packs parameters and gradients for its collectives
+    "fsdp.all_gather_copy_in": Free.COPY,
+    "fsdp.chunk_cat": Free.COPY,
+    "fsdp.copy": Free.COPY,
+    "fsdp.split_with_sizes_copy": Free.COPY,
 }
 
 FREE: dict[str, Free] = {

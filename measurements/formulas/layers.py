@@ -309,12 +309,6 @@ RESAMPLING: dict[str, Formula] = {
     "_grid_sampler_2d_cpu_fallback_backward": grid_sample_backward(2),
     "cudnn_grid_sampler": grid_sample(2),
     "cudnn_grid_sampler_backward": lambda x, grid, grad_output: grid_sample_backward(2)(grad_output, x, grid),
-    "torchvision.roi_align": lambda x, rois, out, sampling_ratio=-1: elementwise(
-        out.numel * 8 * max(int(sampling_ratio), 1) ** 2
-    ),
-    "torchvision._roi_align_backward": lambda grad, sampling_ratio=-1: elementwise(
-        grad.numel * 9 * max(int(sampling_ratio), 1) ** 2
-    ),
 }
 
 

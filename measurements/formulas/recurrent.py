@@ -43,7 +43,7 @@ def _layer(n: int, c: int, hidden: int, state: int, gates: int) -> int:
     return 2 * n * gates * hidden * (c + state) + projection
 
 
-def _cells(n: int, hidden: int, mode: int, biases: bool) -> int:
+def cells(n: int, hidden: int, mode: int, biases: bool) -> int:
     return n * hidden * (CELL[mode] + (2 * GATES[mode] if biases else 0))
 
 
@@ -56,7 +56,7 @@ def one_layer(
     """
     n = x.numel // x[-1]
     flop = _layer(n, x[-1], hidden_size, hidden_size, GATES[mode])
-    return contraction(flop) + elementwise(_cells(n, hidden_size, mode, has_biases))
+    return contraction(flop) + elementwise(cells(n, hidden_size, mode, has_biases))
 
 
 def one_layer_backward(
@@ -86,7 +86,7 @@ def stack(
     widths = [x[-1]] + [directions * state] * (num_layers - 1)
     flop = sum(directions * _layer(n, width, hidden_size, state, GATES[mode]) for width in widths)
     biases = len(weight) > (2 + (proj_size > 0)) * directions * num_layers
-    return contraction(flop) + elementwise(num_layers * directions * _cells(n, hidden_size, mode, biases))
+    return contraction(flop) + elementwise(num_layers * directions * cells(n, hidden_size, mode, biases))
 
 
 def stack_backward(
@@ -125,7 +125,7 @@ def fused_cell(mode: int) -> Formula:
 
     def formula(input_gates: Shape, hidden_gates: Shape, input_bias: Shape | None = None) -> Cost:
         rows, gates = input_gates[0], input_gates[-1]
-        return elementwise(_cells(rows, gates // GATES[mode], mode, input_bias is not None))
+        return elementwise(cells(rows, gates // GATES[mode], mode, input_bias is not None))
 
     return formula
 

@@ -139,11 +139,13 @@ def test_a_loss_module_is_a_loss_function() -> None:
     assert work.forward == PRODUCT + 8 + 8 + 8
 
 
-def test_the_first_of_several_outputs_is_held_against_targets() -> None:
-    """The auxiliary heads of a classifier follow it, and train nothing."""
-    model = net(lambda self, x: (self.a(x), self.b(x)), a=linear(), b=linear())
+def test_auxiliary_heads_are_held_against_targets_too() -> None:
+    """Outputs of the first one's shape; another (features, states) trains nothing."""
+    heads = net(lambda self, x: (self.a(x), self.b(x)), a=linear(), b=linear())
+    features = net(lambda self, x: (self.a(x), self.b(x)[:, :2]), a=linear(), b=linear())
 
-    assert contractions(count(model, ones(), labels())) == (2 * PRODUCT, PRODUCT, 0, 0)
+    assert contractions(count(heads, ones(), labels())) == (2 * PRODUCT, 2 * PRODUCT, 0, 0)
+    assert contractions(count(features, ones(), labels())) == (2 * PRODUCT, PRODUCT, 0, 0)
 
 
 @dataclass

@@ -54,6 +54,10 @@ class Counting(Counted):
         """The work so far, which no longer changes."""
         return Work(self.records)
 
+    def __reduce__(self) -> tuple[type[Work], tuple[tuple[OpRecord, ...]]]:
+        """A copy, or what a file holds, is the work so far."""
+        return Work, (self.records,)
+
     def __repr__(self) -> str:
         """All work by phase."""
         return repr(self.frozen())

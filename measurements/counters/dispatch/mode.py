@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from measurements.counters.dispatch.modules import Modules, Names
 from measurements.counters.dispatch.plans import Plan, base_name, plan_for
-from measurements.counters.dispatch.regions import Regions, again, called_from_update_code
+from measurements.counters.dispatch.regions import Regions, again, called_from_update_code, in_sharding_propagation
 from measurements.counters.dispatch.tensors import GATHERS, LISTS, bytes_of, key_of, plain, values_of
 from measurements.formulas import Cost, Formula
 from measurements.records import MeasurementError, OpRecord, Phase, Shape, shapes_in
@@ -49,6 +49,7 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.calls: dict[Any, Any] = {}  # an operation on these shapes -> what it costs
         self.known: dict[Any, OpRecord] = {}  # the same, in this phase and module -> its record
         self.kept: list[Any] = []  # operators and packed weights whose id is part of a key
+        self.wrapped = False  # whether a wrapper was met
         self.modules = Modules(Names())
         self.regions = Regions()
 
@@ -66,7 +67,10 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except KeyError:
             plan = self.plans[id(func)] = self._plan(func)
         if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            self.wrapped = True
             return NotImplemented  # a wrapper (nested, quantized, …) unwraps by itself; its parts are counted
+        if self.wrapped and in_sharding_propagation():
+            return func(*args, **kwargs)  # a distributed tensor asks for sizes: nothing is computed
         if plan is None:
             return self._without_plan(func, args, kwargs)
         modules = self.modules
@@ -102,7 +106,8 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _plan(self, func: Any) -> Plan | None:
         self.kept.append(func)  # its id is a key
-        return plan_for(func, self.own) if isinstance(func, torch._ops.OpOverload) else None
+        known = isinstance(func, torch._ops.OpOverload | torch._ops.HigherOrderOperator)
+        return plan_for(func, self.own) if known else None
 
     def _without_plan(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A composite operation as its parts; any other one is unknown."""
@@ -111,6 +116,11 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 parts = func.decompose(*args, **kwargs)
             if parts is not NotImplemented:
                 return parts
+        if isinstance(func, torch._ops.HigherOrderOperator):
+            eager = func.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
+            if eager is not None:  # what it does without a compiler: plain operations
+                with self:
+                    return eager(*args, **kwargs)
         name = str(getattr(func, "overloadpacket", func))
         shapes = [tuple(shape) for shape in shapes_in([plain(x) for x in (*args, *kwargs.values())])]
         self._unknown(name, f"no formula for {name} on {shapes}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -47,11 +48,21 @@ def base_name(name: str) -> str:
     return name[:-1] if name.endswith("_") and not name.endswith("__") else name
 
 
+PRIMITIVES = {"convert_element_type": "_to_copy"}
+"""Names of torch's primitive operators that are spelled otherwise in ATen."""
+
+
+def _in_aten(name: str) -> str:
+    """The ATen name of a primitive operator ("prims.add"), in which forward-mode derivatives are written."""
+    namespace, _, rest = name.partition(".")
+    return f"aten.{PRIMITIVES.get(rest, rest)}" if namespace == "prims" else name
+
+
 def _tagged_pointwise(func: Any) -> bool:
     """Whether PyTorch tags the operator, or the functional variant of an in-place one, as pointwise."""
     if torch.Tag.pointwise in func.tags:
         return True
-    namespace, _, name = func._schema.name.partition("::")
+    namespace, _, name = _in_aten(func._schema.name.replace("::", ".")).partition(".")
     base = getattr(getattr(torch.ops, namespace), base_name(name), None)
     return base is not None and any(torch.Tag.pointwise in getattr(base, o).tags for o in base.overloads())
 
@@ -80,13 +91,15 @@ def _is_fixed(func: Any) -> bool:
 
 def plan_for(func: Any, own: Mapping[str, Formula]) -> Plan | None:
     """The plan of an operator; None where nothing says what it costs."""
+    if isinstance(func, torch._ops.HigherOrderOperator):
+        return _higher_order_plan(func, own)
     plan = _plan_for(func, own)
     return plan and replace(plan, fixed=_is_fixed(func))
 
 
 def _plan_for(func: Any, own: Mapping[str, Formula]) -> Plan | None:
     name = str(func.overloadpacket)
-    base = base_name(name)
+    base = base_name(_in_aten(name))
     formula = own.get(str(func)) or own.get(name) or own.get(base) or FORMULAS.get(name) or FORMULAS.get(base)
     schema = [(argument.name, argument.default_value) for argument in func._schema.arguments]
     if formula is not None:
@@ -107,6 +120,15 @@ def _plan_for(func: Any, own: Mapping[str, Formula]) -> Plan | None:
     if _is_view(func):
         return Plan(name, None, moves=False)
     return None
+
+
+def _higher_order_plan(func: Any, own: Mapping[str, Formula]) -> Plan | None:
+    """The plan of an operator that takes functions (cond, flex_attention): the user's formula, if any."""
+    formula = own.get(str(func))
+    if formula is None:
+        return None
+    names = [(name, None) for name in inspect.signature(func.__call__).parameters]
+    return Plan(str(func), Binding(formula, str(func), names))
 
 
 def _first(context: Mapping[str, object]) -> Shape | None:
@@ -165,7 +187,9 @@ def own_formulas(formulas: Mapping[Any, Formula]) -> dict[str, Formula]:
     for op, formula in formulas.items():
         if isinstance(op, str):
             name = op.replace("::", ".")
-        elif isinstance(op, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        elif isinstance(
+            op, torch._ops.OpOverload | torch._ops.OpOverloadPacket | torch._ops.HigherOrderOperator
+        ):
             name = str(op)
         else:
             raise TypeError(

@@ -75,6 +75,19 @@ def called_from_update_code() -> bool:
     return False
 
 
+_SHARDING = "_sharding_prop.py"
+
+
+def in_sharding_propagation() -> bool:
+    """Whether a distributed tensor runs this operation on fake tensors, once, to learn the sizes it gives."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(_SHARDING):
+            return True
+        frame = frame.f_back
+    return False
+
+
 class _Again(threading.local):
     depth = 0
 

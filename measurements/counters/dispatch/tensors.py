@@ -39,7 +39,7 @@ def key_of(values: Any) -> tuple[Any, ...]:
     for value in values:
         kind = type(value)
         if kind is Tensor or kind is Parameter or isinstance(value, Tensor):
-            key.append(value.shape)
+            key.append(sizes_of(value))
             key.append(value.dtype)
             if value.layout is not _STRIDED:
                 key.append(object())
@@ -50,6 +50,18 @@ def key_of(values: Any) -> tuple[Any, ...]:
         else:
             key.append(id(value) if hasattr(value, "unpack") else kind)
     return tuple(key)
+
+
+NESTED = "nested"
+"""The layout of a nested tensor (of the older kind, torch.strided), whose rows stand one below the other."""
+
+
+def sizes_of(value: Tensor) -> tuple[int, ...]:
+    """Sizes; a nested tensor has none of its own: all its rows where they are equally long."""
+    if not value.is_nested:
+        return value.shape
+    last = {int(size[-1]) for size in value._nested_tensor_size()} if value.dim() > 1 else set()
+    return (value.numel() // length, length) if len(last) == 1 and (length := last.pop()) else (value.numel(),)
 
 
 def stored(value: Tensor) -> int:
@@ -69,7 +81,8 @@ def _name(thing: torch.dtype | torch.layout) -> str:
 def plain(value: Any) -> object:
     """The value with every tensor as its Shape."""
     if isinstance(value, Tensor):
-        return Shape(map(int, value.shape), _name(value.dtype), _name(value.layout), stored(value))
+        layout = NESTED if value.is_nested else _name(value.layout)
+        return Shape(map(int, sizes_of(value)), _name(value.dtype), layout, stored(value))
     if isinstance(value, list | tuple):
         return tuple(plain(item) for item in value)
     if hasattr(value, "unpack"):  # a packed weight of a quantized layer
@@ -80,7 +93,8 @@ def plain(value: Any) -> object:
 def bytes_of(value: Any) -> int:
     """Bytes of the tensors in nested arguments: stored elements times their size."""
     if isinstance(value, Tensor):
-        return stored(value) * value.element_size() if value.layout is not torch.strided else value.nbytes
+        plainly = value.layout is torch.strided and not value.is_nested
+        return value.nbytes if plainly else stored(value) * value.element_size()
     if isinstance(value, list | tuple):
         return sum(bytes_of(item) for item in value)
     return 0
