@@ -123,7 +123,7 @@ def _step(subject: Subject, pair: Pair) -> Table:
 
 
 def _parts_title(kind: str) -> str:
-    return "By phase" if kind == "phase" else f"By {kind}; all work, where no contractions are said"
+    return "By phase" if kind == "phase" else f"By {kind}: all work, but for the columns of contractions"
 
 
 def _works(part: Work) -> bool:
@@ -164,7 +164,7 @@ def _by_name(subject: Subject, kind: str, groups: Mapping[str, Work], spell: Spe
 
 def _training_title(whole: TrainingRun) -> str:
     run = whole.training
-    last = f", the last of each epoch of {run.last_batch:,}" if run.last_batch else ""
+    last = f", but for the last of each epoch, of {run.last_batch:,}" if run.last_batch else ""
     steps = f"{_several(run.steps, 'step')} of {run.batch:,}{last}"
     return f"Training: {_several(run.samples, 'sample')} x {_several(run.epochs, 'epoch')}, {steps}"
 

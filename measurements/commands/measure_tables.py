@@ -190,11 +190,11 @@ class Screen:
 
 
 EXPLANATION = (
-    "Contraction FLOP; a multiply-add is 2. theory: the closed form. =: the same, to the last FLOP\n"
+    "Contraction FLOP; a multiply-add is 2. theory: the closed form. =: the same, to the last FLOP "
     "(dispatch: in backward and update too). Else the difference; ! behind one that is not explained."
 )
 STEP_EXPLANATION = (
-    "Contraction FLOP by the closed form, and the update with all its work. ratio: backward : forward;\n"
+    "Contraction FLOP by the closed form, and the update with all its work. ratio: backward : forward; "
     "with an update: (backward + update) : forward."
 )
 STEP_HEADS = (

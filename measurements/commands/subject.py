@@ -174,8 +174,15 @@ def _inputs(model: nn.Module, asked: Asked, device: str) -> Any:
         return inputs
     shapes = asked.shapes or (models.input_shape(asked.arch),) * _required_arguments(model)
     dtype = next((w.dtype for w in model.parameters() if w.is_floating_point()), None)
-    with torch.device(device):
-        return tuple(torch.rand(asked.batch, *shape, dtype=dtype) for shape in shapes)
+    try:
+        with torch.device(device):
+            return tuple(torch.rand(asked.batch, *shape, dtype=dtype) for shape in shapes)
+    except (RuntimeError, TypeError) as error:  # more elements than 64 bits number
+        sizes = ", ".join("x".join(map(str, (asked.batch, *shape))) for shape in shapes)
+        raise CommandError(
+            f"no tensor can have the size {sizes} ({first_line(error)}); "
+            "give a smaller --batch or --input-shape"
+        ) from error
 
 
 def _required_arguments(model: nn.Module) -> int:

@@ -16,7 +16,10 @@ from measurements.records import Shape, shapes_in
 
 
 def packed_convolution(*arguments: object, out: Shape) -> Cost:
-    """FLOP of a convolution with a packed weight. Shapes: weight (O, C / groups, K…): 2 · out · C/groups · K."""
+    """FLOP of a convolution with a packed weight: 2 · out · C/groups · K.
+
+    Shapes: weight (O, C / groups, K…).
+    """
     _, weight = list(shapes_in(arguments))[:2]
     return contraction(2 * out.numel * math.prod(weight[1:]))
 
@@ -52,9 +55,10 @@ linear linear_relu linear_leaky_relu linear_tanh linear_dynamic linear_relu_dyna
 linear_relu_dynamic_fp16
 """
 _ON_INTEGERS = """
-add add_relu add_scalar add_scalar_relu mul mul_relu mul_scalar mul_scalar_relu cat cat_relu hardswish leaky_relu
-relu6 sigmoid elu celu clamp threshold prelu dropout max_pool1d max_pool2d batch_norm batch_norm_relu batch_norm1d
-batch_norm1d_relu batch_norm2d batch_norm2d_relu batch_norm3d batch_norm3d_relu
+add add_relu add_scalar add_scalar_relu mul mul_relu mul_scalar mul_scalar_relu cat cat_relu
+hardswish leaky_relu relu6 sigmoid elu celu clamp threshold prelu dropout max_pool1d max_pool2d
+batch_norm batch_norm_relu batch_norm1d batch_norm1d_relu batch_norm2d batch_norm2d_relu
+batch_norm3d batch_norm3d_relu
 """
 _CELLS = {
     "quantized_rnn_relu_cell_dynamic": 0,
@@ -66,15 +70,14 @@ _CONVOLUTIONS = [
     f"conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_relu", "_dynamic", "_add", "_add_relu")
 ]
 
-QUANTIZED: dict[str, Formula] = {
-    f"quantized.{name}": formula
-    for name, formula in {
-        **dict.fromkeys(_LINEAR.split(), packed_linear),
-        **dict.fromkeys(_CONVOLUTIONS, packed_convolution),
-        **{f"conv_transpose{rank}d": packed_transposed_convolution for rank in (1, 2, 3)},
-        **{f"conv_transpose{rank}d_dynamic": packed_transposed_convolution for rank in (1, 2, 3)},
-        "matmul": product,
-        **{name: cell(mode) for name, mode in _CELLS.items()},
-        **dict.fromkeys(_ON_INTEGERS.split(), on_integers),
-    }.items()
+_ROWS: dict[str, Formula] = {
+    **dict.fromkeys(_LINEAR.split(), packed_linear),
+    **dict.fromkeys(_CONVOLUTIONS, packed_convolution),
+    **{f"conv_transpose{rank}d": packed_transposed_convolution for rank in (1, 2, 3)},
+    **{f"conv_transpose{rank}d_dynamic": packed_transposed_convolution for rank in (1, 2, 3)},
+    "matmul": lambda qa, qb: product(qa, qb),
+    **{name: cell(mode) for name, mode in _CELLS.items()},
+    **dict.fromkeys(_ON_INTEGERS.split(), on_integers),
 }
+
+QUANTIZED: dict[str, Formula] = {f"quantized.{name}": formula for name, formula in _ROWS.items()}

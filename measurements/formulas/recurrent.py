@@ -44,6 +44,7 @@ def _layer(n: int, c: int, hidden: int, state: int, gates: int) -> int:
 
 
 def cells(n: int, hidden: int, mode: int, biases: bool) -> int:
+    """Element-wise FLOP of n cells, biases included."""
     return n * hidden * (CELL[mode] + (2 * GATES[mode] if biases else 0))
 
 

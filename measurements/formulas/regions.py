@@ -13,15 +13,15 @@ from measurements.records import Shape
 def suppression(dets: Shape, scores: Shape) -> Cost:
     """FLOP of non-maximum suppression of n boxes.
 
-    Sort n log2 n; areas 3 n; each of n (n - 1) / 2 pairs: corners 4, sides 4 (subtract, clamp), product 1, union 2,
-    quotient 1, compare 1: 13.
+    Sort n log2 n; areas 3 n; each of n (n - 1) / 2 pairs: corners 4, sides 4 (subtract, clamp), product 1,
+    union 2, quotient 1, compare 1: 13.
     """
     n = dets[0]
     return floating(dets, n * max(n - 1, 0).bit_length() + 3 * n + 13 * n * (n - 1) // 2)
 
 
 def _whole_maps(x: Shape, out: Shape) -> int:
-    """Elements that all regions read: of each output channel one map. Shapes: x (N, C, H, W), out (R, O, …)."""
+    """Elements that all regions read, a map for each output channel: x (N, C, H, W), out (R, O, …)."""
     return out[0] * out[1] * x[-1] * x[-2]
 
 
@@ -31,15 +31,13 @@ def max_of_regions(x: Shape, outs: tuple[Shape, ...]) -> Cost:
 
 
 def mean_of_regions(x: Shape, outs: tuple[Shape, ...]) -> Cost:
-    """FLOP of the means of a region's parts: an addition for each element, of one channel group each, a division."""
-    groups = x[1] // outs[0][1]
-    return floating(x, _whole_maps(x, outs[0]) // max(groups, 1) + outs[0].numel)
+    """FLOP of the means of a region's parts: an addition for each element, a division for each output."""
+    return floating(x, _whole_maps(x, outs[0]) + outs[0].numel)
 
 
 def mean_of_regions_backward(grad: Shape, out: Shape) -> Cost:
     """FLOP of its gradient: the same additions and divisions."""
-    groups = out[1] // grad[1]
-    return floating(grad, _whole_maps(out, grad) // max(groups, 1) + grad.numel)
+    return floating(grad, _whole_maps(out, grad) + grad.numel)
 
 
 def _samples(sampling_ratio: int) -> int:

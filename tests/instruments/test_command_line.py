@@ -827,3 +827,14 @@ def test_a_scaled_number_has_four_digits(number, text):
 def test_a_share_has_three_digits(part, text):
     """Of a million."""
     assert numbers.percent(numbers.ratio(part, 10**6)) == text
+
+
+@pytest.mark.parametrize("batch", [9 * 10**18, 10**30])
+def test_a_batch_beyond_64_bits_is_refused_in_one_sentence(command, batch):
+    """Torch's own message is a page of frames."""
+    code, _, err = command("count", "mlp", "--batch", str(batch))
+
+    assert code == 2
+    assert f"no tensor can have the size {batch}x24" in err
+    assert "give a smaller --batch" in err
+    assert err.count("\n") == 1

@@ -22,6 +22,10 @@ OTHER_ROOMS = {  # free operators outside of ATen, each with the reason why no c
     "profiler._record_function_enter": "opens a range in a trace",
     "profiler._record_function_enter_new": "opens a range in a trace",
     "profiler._record_function_exit": "closes a range in a trace",
+    "fsdp.all_gather_copy_in": "packs the parameters of fully_shard; see test_ways_to_run",
+    "fsdp.chunk_cat": "packs the gradients of fully_shard; see test_ways_to_run",
+    "fsdp.copy": "unpacks the parameters of fully_shard; see test_ways_to_run",
+    "fsdp.split_with_sizes_copy": "unpacks the parameters of fully_shard; see test_ways_to_run",
     "debugprims.load_tensor": "reads a file that a debugger wrote",
     "inductor.resize_storage_bytes_": "frees or makes room",
 }

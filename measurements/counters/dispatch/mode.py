@@ -10,8 +10,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from measurements.counters.dispatch.modules import Modules, Names
-from measurements.counters.dispatch.plans import Plan, base_name, plan_for
-from measurements.counters.dispatch.regions import Regions, again, called_from_update_code, in_sharding_propagation
+from measurements.counters.dispatch.plans import Plan, base_name, plan_for, refuse_nested
+from measurements.counters.dispatch.regions import (
+    Regions,
+    again,
+    called_from_update_code,
+    in_sharding_propagation,
+)
 from measurements.counters.dispatch.tensors import GATHERS, LISTS, bytes_of, key_of, plain, values_of
 from measurements.formulas import Cost, Formula
 from measurements.records import MeasurementError, OpRecord, Phase, Shape, shapes_in
@@ -31,6 +36,10 @@ _next_node = torch._C._autograd._get_sequence_nr
 _grad_enabled = torch.is_grad_enabled
 _NO_NUMBER = 2**63
 """Nodes that accumulate gradients carry 2^64 - 1 in place of a number of their own."""
+
+
+CONTROL_FLOW = ("cond", "while_loop", "scan", "associative_scan", "map_impl")
+"""Operators that do nothing but call the functions that they are given."""
 
 
 class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -116,15 +125,23 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 parts = func.decompose(*args, **kwargs)
             if parts is not NotImplemented:
                 return parts
-        if isinstance(func, torch._ops.HigherOrderOperator):
-            eager = func.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
-            if eager is not None:  # what it does without a compiler: plain operations
-                with self:
-                    return eager(*args, **kwargs)
+        if isinstance(func, torch._ops.HigherOrderOperator) and str(func) in CONTROL_FLOW:
+            return func(*map(self._watched, args), **kwargs)
         name = str(getattr(func, "overloadpacket", func))
         shapes = [tuple(shape) for shape in shapes_in([plain(x) for x in (*args, *kwargs.values())])]
         self._unknown(name, f"no formula for {name} on {shapes}")
         return func(*args, **kwargs)
+
+    def _watched(self, function: Any) -> Any:
+        """A function that an operator calls, counted while it runs; everything else as it is."""
+        if not callable(function):
+            return function
+
+        def watched(*arguments: Any) -> Any:
+            with self:
+                return function(*arguments)
+
+        return watched
 
     def _unknown(self, name: str, sentence: str) -> None:
         hint = (
@@ -209,6 +226,7 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 "phase": phase,
             }
             try:
+                refuse_nested(plan.name, arguments)
                 cost = plan.cost(arguments, keywords, context)
             except Exception as error:  # a user's formula may raise anything
                 shapes = [tuple(shape) for shape in shapes_in(arguments)]

@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
+from measurements.counters.dispatch.tensors import NESTED
 from measurements.formulas import FORMULAS, FREE, Cost, Formula, Free
 from measurements.formulas.cost import Binding
-from measurements.formulas.pointwise import by_rule
-from measurements.records import Shape
+from measurements.formulas.pointwise import POINTWISE, by_rule
+from measurements.records import Shape, shapes_in
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,6 +176,24 @@ def _at(value: object, place: int, length: int) -> object:
     """One place of a list over all tensors; what is given once for all stays."""
     listed = isinstance(value, tuple) and not isinstance(value, Shape) and len(value) == length
     return value[place] if listed else value  # type: ignore[index]
+
+
+BY_ROWS = frozenset(
+    f"aten.{name}"
+    for name in ("mul", "linear", "linear_backward", "native_layer_norm", "native_layer_norm_backward")
+)
+"""Formulas that hold for rows one below the other, however many belong to each sample."""
+
+
+def refuse_nested(name: str, arguments: Sequence[object]) -> None:
+    """Lets no formula but these and the pointwise ones see the rows of a nested tensor as one matrix.
+
+    Raises: ValueError.
+    """
+    formula = FORMULAS.get(base_name(name))
+    pointwise = formula is None or base_name(name).partition(".")[2] in POINTWISE
+    if not (pointwise or name in BY_ROWS) and any(x.layout == NESTED for x in shapes_in(arguments)):
+        raise ValueError("a nested tensor hides the lengths; give it padded, or with layout=torch.jagged")
 
 
 def own_formulas(formulas: Mapping[Any, Formula]) -> dict[str, Formula]:

@@ -39,7 +39,7 @@ def key_of(values: Any) -> tuple[Any, ...]:
     for value in values:
         kind = type(value)
         if kind is Tensor or kind is Parameter or isinstance(value, Tensor):
-            key.append(sizes_of(value))
+            key.append(sizes_of(value) if value.is_nested else value.shape)
             key.append(value.dtype)
             if value.layout is not _STRIDED:
                 key.append(object())
@@ -61,7 +61,9 @@ def sizes_of(value: Tensor) -> tuple[int, ...]:
     if not value.is_nested:
         return value.shape
     last = {int(size[-1]) for size in value._nested_tensor_size()} if value.dim() > 1 else set()
-    return (value.numel() // length, length) if len(last) == 1 and (length := last.pop()) else (value.numel(),)
+    return (
+        (value.numel() // length, length) if len(last) == 1 and (length := last.pop()) else (value.numel(),)
+    )
 
 
 def stored(value: Tensor) -> int:
