@@ -47,6 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with suppress(OSError, ValueError):  # what is still buffered has nowhere to go
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] in ("measurements", "models"):  # a fault of ours
+            raise
+        where = "set up .venv with make measure, and use .venv/bin/python"
+        print(f"measurements: needs {error.name}; {sys.executable} has none: {where}", file=sys.stderr)
+        return WRONG
     except (CommandError, RunError, OSError) as error:
         print(f"measurements: {error}", file=sys.stderr)
         return WRONG

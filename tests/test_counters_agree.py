@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from measurements.counters import COUNTERS
 from measurements.counters.differences import explained
 from measurements.records import Phase
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.experiment("A1")
 
-OTHERS = ("fvcore", "ptflops_pytorch", "ptflops_aten", "flop_counter_mode")
+OTHERS = tuple(name for name, row in COUNTERS.items() if row.package)
 
 
 def phase_of(flop: Any, phase: Phase) -> int:

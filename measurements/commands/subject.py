@@ -200,7 +200,8 @@ def _targets(model: nn.Module, inputs: Any, batch: int, device: str) -> Tensor |
     """Random classes where the model returns batch x classes; None where the outputs are to be summed."""
     import torch
 
-    from measurements.step import Step, preserved
+    from measurements.preservation import preserved
+    from measurements.step import Step
 
     outputs: list[Any] = []
 

@@ -10,8 +10,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from measurements.counters import CounterError
+from measurements.preservation import preserved
 from measurements.records import MeasurementError
-from measurements.step import preserved
 
 if TYPE_CHECKING:
     from measurements.step import Step

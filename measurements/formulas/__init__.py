@@ -3,16 +3,13 @@
 `FORMULAS` (operator -> function of its shapes and plain arguments) and `FREE`.
 
 Convention. A multiply-add is 2. Contractions (products of two operands, summed) are counted densely, padding
-taps included; a
-dot product of length k is 2·k. All other floating-point work is 1 for each operation on one element. Integer
-arithmetic
-throughout, so that a count past 2^63 is exact.
+taps included; a dot product of length k is 2·k. All other floating-point work is 1 for each operation on one
+element. Integer arithmetic throughout, so that a count past 2^63 is exact.
 
 A key is "namespace.operator" without overload; in-place (`add_`), out= and list variants (`_foreach_add`)
-share the row
-of the plain operator, by rule. What is in neither table costs, where PyTorch tags it as pointwise, 1 for each
-output element
-(`pointwise.by_rule`); a view is free by its schema; everything else is unknown and says so.
+share the row of the plain operator, by rule. What is in neither table costs, where PyTorch tags it as
+pointwise, 1 for each output element (`pointwise.by_rule`); a view is free by its schema; everything else is
+unknown and says so.
 
 To add an operation: one row in the table of its kind, one line of derivation.
 """

@@ -2,10 +2,8 @@
 
 Letters: B batch, H heads, Q queries, S keys, E width of query and key, V width of value.
 Forward: scores QK^T and their product with the values, 2·B·H·Q·S·(E + V). Backward: one product for each
-operand that needs
-a gradient; the gradient of the scores is needed for query and key alike. A fused kernel keeps no scores: its
-backward
-computes them again, which is kept apart.
+operand that needs a gradient; the gradient of the scores is needed for query and key alike. A fused kernel
+keeps no scores: its backward computes them again, which is kept apart.
 Source: Vaswani et al. 2017, section 3.2.1; Dao et al. 2022 (FlashAttention), appendix B, for what backward
 recomputes.
 """
@@ -60,8 +58,7 @@ def attention_backward(
     """FLOP of the gradients of attention; what the kernel computes again stands apart.
 
     Products: dV = P^T dO; dP = dO V^T where query or key needs a gradient; dQ = dS K; dK = dS^T Q; again:
-    QK^T.
-    Element-wise for each score: softmax backward 4 (less 1 a row), scale 1, dropout 2; again: scale,
+    QK^T. Element-wise for each score: softmax backward 4 (less 1 a row), scale 1, dropout 2; again: scale,
     subtract, exp.
     """
     return _backward(_scores(query, key), query, value, needs, mask, dropout)

@@ -84,8 +84,7 @@ def multiply(x: object, other: object, out: Shape, node: str) -> Cost:
     """FLOP of an element-wise product; by a factor of exactly 1, nothing.
 
     The weight gradient of a matrix-vector product is an outer product, which autograd writes as mul inside
-    MvBackward0:
-    a contraction with k = 1, as the same layer on a batch of one has it.
+    MvBackward0: a contraction with k = 1, as the same layer on a batch of one has it.
     """
     if node.startswith(OUTER_PRODUCT_NODES) and out.numel > 1:
         return contraction(multiply_add(out) * out.numel)
@@ -182,8 +181,7 @@ def trilinear(
     """FLOP of the sum over sumdim of i1 · i2 · i3 (what nn.Bilinear runs): two products, one after the other.
 
     The first multiplies i1 with i2 and sums the axes that i3 does not have; the second multiplies the rest
-    with i3.
-    nn.Bilinear(C, D, O) on n rows: 2 · n · O · D · C, then 2 · n · O · D.
+    with i3. nn.Bilinear(C, D, O) on n rows: 2 · n · O · D · C, then 2 · n · O · D.
     """
     full = _expanded(i1, expand1), _expanded(i2, expand2), _expanded(i3, expand3)
     sizes = [max(axis) for axis in zip(*full, strict=True)]
@@ -221,8 +219,7 @@ def convolution(
 
     Shapes: x (N, C, …), weight (O, C / groups, K…), out (N, O, …); transposed: weight (C, O / groups, K…).
     Count: 2 · out · C/groups · K, padding taps included; transposed: 2 · x · O/groups · K, one set of taps
-    for each input
-    element. The bias adds 1 for each output.
+    for each input element. The bias adds 1 for each output.
     """
     ends = x if transposed else out
     if transposed is False and weight[0] != out[-len(weight) + 1]:
@@ -302,8 +299,7 @@ def deformable_convolution_backward(
     """FLOP of the gradients of a deformable convolution: input and weight each the dense product.
 
     Each sample scatters to 4 neighbours (a product and an addition each), and is taken again for the weight
-    (7) and for
-    the two offsets (4 products and 4 additions each).
+    (7) and for the two offsets (4 products and 4 additions each).
     """
     samples = x[0] * x[1] * math.prod(weight[2:]) * math.prod(grad[2:])
     return contraction(2 * convolution(x, weight, grad).contraction) + elementwise(

@@ -34,14 +34,12 @@ Formula = Callable[..., "Cost | int"]
 """A function of an operation's shapes and plain arguments.
 
 Its parameters name arguments of the operator's schema; a name that the schema does not have takes the
-argument at its
-place (so `x` in front is the first argument, whatever the schema calls it), or its own default. Tensors
-arrive as Shapes. Besides:
+argument at its place (so `x` in front is the first argument, whatever the schema calls it), or its own
+default. Tensors arrive as Shapes. Besides:
 out, out_shape     the first tensor that came back, as a Shape
 outs               all of them
-needs              one bool for each input of the autograd node that runs the operation: whether it needs a
-gradient; ()
-                   outside of backward
+needs              for each input of the autograd node that runs the operation, whether it needs a gradient;
+                   () outside of backward
 node               the name of that node ("MvBackward0"), "" outside of backward
 phase              "forward", "backward" or "update"
 *arguments         all further arguments
@@ -126,6 +124,8 @@ class Binding:
             **{parameter: context[parameter] for parameter in self.context},
         )
         parts = cost if isinstance(cost, Cost) else (cost,)
-        if not all(isinstance(part, int) for part in parts):
-            raise ValueError(f"it gives {cost!r}; let it give an integer, or a Cost of integers")
+        if not all(isinstance(part, int) and part >= 0 for part in parts):
+            raise ValueError(
+                f"it gives {cost!r}; let it give an integer of 0 or more, or a Cost of such integers"
+            )
         return Cost(*parts)

@@ -4,10 +4,9 @@ Their published leading term, for each matrix or line of a batch.
 
 Letters: m x n a matrix, k = min(m, n), r right-hand sides.
 Source: Golub and Van Loan, Matrix Computations, 4th edition: Cholesky n³/3 (4.2.5), LU 2n³/3 (3.2),
-triangular solve n²
-(3.1), Householder QR 2n²(m - n/3) (5.2.2), SVD 6mn² + 20n³ with both sides, 4mn² + 8n³ less (8.6.3),
-symmetric
-eigenproblem 9n³, values alone 4n³/3 (8.3), general eigenproblem 25n³, values alone 10n³ (7.5).
+triangular solve n² (3.1), Householder QR 2n²(m - n/3) (5.2.2), SVD 6mn² + 20n³ with both sides, 4mn² + 8n³
+less (8.6.3), symmetric eigenproblem 9n³, values alone 4n³/3 (8.3), general eigenproblem 25n³, values alone
+10n³ (7.5).
 Fourier: 5 n log2 n for n complex points (Van Loan 1992, section 1.4), half of it for real ones.
 """
 

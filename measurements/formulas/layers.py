@@ -14,14 +14,12 @@ from measurements.formulas.cost import Cost, Formula, elementwise, floating
 from measurements.records import Shape
 
 # --------------------------------------------------------------------------- normalization
-# forward, statistics of the batch: sum 1, centre 1, square 1, sum 1, times 1/σ 1 (the divisions by n stand in
-# for the last
-# additions of the two sums); weight 1; bias 1. Once for each channel: add ε, root, reciprocal.
-# forward, given statistics: centre 1, times 1/σ 1, weight 1, bias 1; and the same three.
-# running statistics for each channel: mean 3 (lerp), variance 3 and its correction 1.
-# backward, statistics of the batch: Σ g 1, x̂ again 2, Σ g·x̂ 2, g - mean - x̂ · mean 3, times w/σ 1; given
-# statistics: times
-# w/σ 1, and for the weight x̂ again 2 and Σ g·x̂ 2, for the bias Σ g 1.
+# Forward, statistics of the batch: sum 1, centre 1, square 1, sum 1, times 1/σ 1 (the divisions by n stand in
+# for the last additions of the two sums); weight 1; bias 1. Once for each channel: add ε, root, reciprocal.
+# Forward, given statistics: centre 1, times 1/σ 1, weight 1, bias 1; and the same three.
+# Running statistics for each channel: mean 3 (lerp), variance 3 and its correction 1.
+# Backward, statistics of the batch: Σ g 1, x̂ again 2, Σ g·x̂ 2, g - mean - x̂ · mean 3, times w/σ 1.
+# Backward, given statistics: times w/σ 1; for the weight x̂ again 2 and Σ g·x̂ 2; for the bias Σ g 1.
 
 
 def normalization(

@@ -1,10 +1,9 @@
 """FLOP of element-wise operations: units for each output element.
 
 The rule: an operator that PyTorch tags as pointwise costs 1 for each output element where its elements are
-floating-point
-(integer and boolean arithmetic is bookkeeping, 0). The rule holds for the four operations, compares, and the
-functions
-of a C math library (exp, log, tanh, erf, pow, …), which count 1 each. What PyTorch composes from them costs
+floating-point (integer and boolean arithmetic is bookkeeping, 0). The rule holds for the four operations,
+compares, and the functions of a C math library (exp, log, tanh, erf, pow, …), which count 1 each. What
+PyTorch composes from them costs
 its parts: a row here.
 Complex elements: 2 for each (6 for a product of two, 11 for a quotient).
 Source: the formulas in PyTorch's documentation of each operator, and derivatives.yaml for the backward ones.

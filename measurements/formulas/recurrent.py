@@ -3,9 +3,8 @@
 Letters: n tokens (time steps x batch), B batch, C input, H hidden, P projected, G = g·H gates (LSTM g = 4,
 GRU 3, RNN 1).
 Forward: 2·n·G·(C + H), and 2·n·H·P for a projection. Backward: one product for each operand that needs a
-gradient; the
-gradient of the initial state is not needed where that state is a constant, so the hidden product has n - B
-rows there.
+gradient; the gradient of the initial state is not needed where that state is a constant, so the hidden
+product has n - B rows there.
 Source: the equations in the documentation of nn.LSTM, nn.GRU and nn.RNN.
 """
 

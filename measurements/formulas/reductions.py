@@ -1,8 +1,7 @@
 """FLOP of reductions, scans, softmax, sorting, scattering sums, and distances.
 
 Letters: n elements in, m elements out, r = n / m elements for each output, D their length along one axis. A
-sum of r elements
-is r - 1 additions. Integer and boolean elements are bookkeeping: 0.
+sum of r elements is r - 1 additions. Integer and boolean elements are bookkeeping: 0.
 Source: the definitions in PyTorch's documentation.
 """
 

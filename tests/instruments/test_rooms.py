@@ -25,7 +25,11 @@ ROOMS: dict[
     "measurements/layers.py": ("torch", "measurements.records"),
     "measurements/theory/": ("measurements.records",),
     "measurements/step.py": ("torch", "measurements.records"),
-    "measurements/counters/": ("torch", "measurements.records", "measurements.formulas", "measurements.step"),
+    "measurements/preservation.py": ("torch", "measurements.step"),
+    "measurements/counters/": (
+        *("torch", "measurements.records", "measurements.formulas", "measurements.step"),
+        "measurements.preservation",
+    ),
     "measurements/options.py": ("models", "measurements.counters", "measurements.theory"),
     "measurements/runs.py": ("measurements.METHOD", "measurements.records"),
     "conftest.py": (

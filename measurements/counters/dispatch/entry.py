@@ -15,6 +15,7 @@ from measurements.counters.dispatch.mode import Mode
 from measurements.counters.dispatch.plans import own_formulas
 from measurements.counters.dispatch.regions import watch_recomputation
 from measurements.formulas import Formula
+from measurements.preservation import preserved
 from measurements.records import Counted, OpRecord, Work
 from measurements.step import (
     Inputs,
@@ -22,7 +23,6 @@ from measurements.step import (
     StepError,
     cut_off,
     make_optimizer,
-    preserved,
     steps_to_steady,
     tensors_in,
 )

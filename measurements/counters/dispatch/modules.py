@@ -17,9 +17,8 @@ class Modules(threading.local):
     """The modules that a thread is in, kept by global module hooks, and the names of the nodes that it makes.
 
     A name runs from the class of the outermost module on ("ResNet.layer1.0.conv1"); a second one of the same
-    class
-    is "ResNet#2". Autograd numbers its nodes in the order in which a thread makes them: all nodes between two
-    changes of module belong to the module in between.
+    class is "ResNet#2". Autograd numbers its nodes in the order in which a thread makes them: all nodes
+    between two changes of module belong to the module in between.
     """
 
     def __init__(self, names: Names) -> None:
