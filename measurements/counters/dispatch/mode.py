@@ -38,6 +38,26 @@ _NO_NUMBER = 2**63
 """Nodes that accumulate gradients carry 2^64 - 1 in place of a number of their own."""
 
 
+Call = tuple[tuple[object, ...], tuple[Shape, ...], Cost, int, int]
+"""Arguments and outputs as Shapes, the cost, bytes read and bytes written."""
+
+
+class WorkedOut:
+    """What operators, and operations on shapes that have been seen, cost by one set of formulas."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.plans: dict[int, Plan | None] = {}  # by the operator's id
+        self.calls: dict[Any, Call] = {}
+        self.kept: list[Any] = []  # the operators, so that no other gets their ids
+
+
+SHARED = WorkedOut()
+"""By the suite's own formulas: it holds for all blocks."""
+
+MOST_CALLS = 20_000
+"""Above this a new block starts afresh."""
+
 CONTROL_FLOW = ("cond", "while_loop", "scan", "associative_scan", "map_impl")
 """Operators that do nothing but call the functions that they are given."""
 
@@ -54,10 +74,11 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.on_unknown = on_unknown
         self.own = own
         self.unknown: dict[str, None] = {}
-        self.plans: dict[int, Plan | None] = {}
-        self.calls: dict[Any, Any] = {}  # an operation on these shapes -> what it costs
+        self.worked_out = WorkedOut() if own else SHARED
+        if len(self.worked_out.calls) > MOST_CALLS:
+            self.worked_out.calls.clear()
+        self.plans, self.calls = self.worked_out.plans, self.worked_out.calls
         self.known: dict[Any, OpRecord] = {}  # the same, in this phase and module -> its record
-        self.kept: list[Any] = []  # operators and packed weights whose id is part of a key
         self.wrapped = False  # whether a wrapper was met
         self.modules = Modules(Names())
         self.regions = Regions()
@@ -114,7 +135,7 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _plan(self, func: Any) -> Plan | None:
-        self.kept.append(func)  # its id is a key
+        self.worked_out.kept.append(func)  # its id is a key
         known = isinstance(func, torch._ops.OpOverload | torch._ops.HigherOrderOperator)
         return plan_for(func, self.own) if known else None
 
@@ -188,8 +209,9 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """A new record; what it costs is worked out once for all modules that run the same operation."""
         call = self.calls.get(key)
         if call is None:
-            call = self.calls[key] = self._call(plan, phase, node, args, kwargs, out)
-            self.kept += [value for value in args if hasattr(value, "unpack")]
+            call, holds = self._call(plan, phase, node, args, kwargs, out)
+            if holds:
+                self.calls[key] = call
         arguments, outs, cost, read, written = call
         flop, repeated = cost.contraction + cost.other, cost.again + cost.other_again
         contraction, repeated_contraction = cost.contraction, cost.again
@@ -205,8 +227,9 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _call(
         self, plan: Plan, phase: Phase, node: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
-    ) -> tuple[tuple[object, ...], tuple[Shape, ...], Cost, int, int]:
-        """Arguments and outputs as Shapes, the cost, bytes read and bytes written."""
+    ) -> tuple[Call, bool]:
+        """What one call is and costs, and whether that holds for all alike: not where a formula failed."""
+        holds = True
         arguments = [plain(value) for value in args]
         keywords = {word: plain(value) for word, value in kwargs.items()}
         outs = tuple(shapes_in([plain(out)]))
@@ -231,6 +254,7 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             except Exception as error:  # a user's formula may raise anything
                 shapes = [tuple(shape) for shape in shapes_in(arguments)]
                 self._unknown(plan.name, f"the formula for {plan.name} fails on {shapes}: {error}")
+                holds = False
         read = written = 0
         if plan.moves:
             given = [*args, *kwargs.values()]
@@ -238,4 +262,4 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             read = bytes_of(given)
             if base_name(plan.name) in GATHERS and args:
                 read += written - bytes_of(args[0])
-        return (*arguments, *keywords.items()), outs, cost, read, written
+        return ((*arguments, *keywords.items()), outs, cost, read, written), holds

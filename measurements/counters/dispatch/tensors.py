@@ -33,7 +33,8 @@ _STRIDED = torch.strided
 def key_of(values: Any) -> tuple[Any, ...]:
     """Hashable values that say of each tensor what a formula or its bytes may depend on.
 
-    What becomes of sparse tensors depends on where they are zero: their key is like no other.
+    What becomes of sparse tensors depends on where they are zero, and packed weights show nothing of their
+    own: their key is like no other.
     """
     key: list[Any] = []
     for value in values:
@@ -48,7 +49,7 @@ def key_of(values: Any) -> tuple[Any, ...]:
         elif kind in LISTS:
             key.append(tuple(value) if value and type(value[0]) is int else key_of(value))
         else:
-            key.append(id(value) if hasattr(value, "unpack") else kind)
+            key.append(object() if hasattr(value, "unpack") else kind)
     return tuple(key)
 
 
