@@ -455,3 +455,19 @@ def test_counting_changes_no_number() -> None:
     plain = train()
     assert len(plain) == len(with_count)
     assert all(torch.equal(a, b) for a, b in zip(plain, with_count, strict=True))
+
+
+def test_a_number_s_type_decides_what_an_integer_tensor_becomes() -> None:
+    """Times 2 it stays integer (0); times 2.0 or 2+0j it does not: 1, or 2, for each of 6 elements."""
+    import torch
+
+    from measurements import counting
+
+    x = torch.ones(6, dtype=torch.int64)
+    flop = []
+    for factor in (2, 2.0, 2 + 0j):
+        with counting() as work:
+            x * factor
+        flop.append(work.forward)
+
+    assert flop == [0, 6, 12]

@@ -27,6 +27,9 @@ _PLAIN = frozenset(
     )
 )
 LISTS = frozenset((tuple, list))
+_EQUAL_TO_INTEGERS = frozenset(
+    (float, complex, bool)
+)  # 2.0 == 2, but it makes another dtype of an integer tensor
 _STRIDED = torch.strided
 
 
@@ -46,6 +49,8 @@ def key_of(values: Any) -> tuple[Any, ...]:
                 key.append(object())
         elif kind in _PLAIN:
             key.append(value)
+            if kind in _EQUAL_TO_INTEGERS:
+                key.append(kind)
         elif kind in LISTS:
             key.append(tuple(value) if value and type(value[0]) is int else key_of(value))
         else:
