@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from measurements.counters.dispatch.mode import Mode
+from measurements.counters.dispatch.mode import Mode, Place, record_of
 from measurements.counters.dispatch.plans import own_formulas
 from measurements.counters.dispatch.regions import watch_recomputation
 from measurements.formulas import Formula
@@ -37,12 +38,18 @@ class Counting(Counted):
         """A count of nothing yet."""
         if on_unknown not in ON_UNKNOWN:
             raise ValueError(f"unknown on_unknown {on_unknown!r}; have {', '.join(ON_UNKNOWN)}")
-        self._records: list[OpRecord] = []
-        self._mode = Mode(self._records, on_unknown, own_formulas(formulas or {}))
+        self._mode = Mode(on_unknown, own_formulas(formulas or {}))
+        self._records: list[OpRecord] = []  # of what had run when they were last read
+        self._known: dict[Place, OpRecord] = {}
 
     @property
     def records(self) -> tuple[OpRecord, ...]:
         """One OpRecord for each executed operation, in the order in which they ran."""
+        for place in islice(self._mode.log, len(self._records), None):
+            record = self._known.get(place)
+            if record is None:
+                record = self._known[place] = record_of(place)
+            self._records.append(record)
         return tuple(self._records)
 
     @property
@@ -77,9 +84,9 @@ def counting(on_unknown: str = "raise", formulas: Mapping[Any, Formula] | None =
     mode = work._mode
     with ExitStack() as stack:
         hooks = (
-            nn.modules.module.register_module_forward_pre_hook(mode.modules.enter),
-            nn.modules.module.register_module_forward_hook(mode.modules.leave, always_call=True),
-            register_optimizer_step_pre_hook(mode.regions.enter_step),
+            nn.modules.module.register_module_forward_pre_hook(mode.here.enter),
+            nn.modules.module.register_module_forward_hook(mode.here.leave, always_call=True),
+            register_optimizer_step_pre_hook(mode.here.enter_step),
         )
         for hook in hooks:
             stack.callback(hook.remove)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from measurements.counters.dispatch.modules import Modules, Names
@@ -38,8 +41,55 @@ _NO_NUMBER = 2**63
 """Nodes that accumulate gradients carry 2^64 - 1 in place of a number of their own."""
 
 
-Call = tuple[tuple[object, ...], tuple[Shape, ...], Cost, int, int]
-"""Arguments and outputs as Shapes, the cost, bytes read and bytes written."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """One operation on tensors of these shapes, wherever it runs: all of an OpRecord but the module."""
+
+    phase: Phase
+    op: str
+    arguments: tuple[object, ...]
+    outputs: tuple[Shape, ...]
+    cost: Cost
+    read: int
+    written: int
+
+
+class Here(threading.local):
+    """Where a thread is: in which modules, and in which code that is no module."""
+
+    def __init__(self, names: Names) -> None:
+        """In none."""
+        self.modules = Modules(names)
+        self.regions = Regions()
+
+    def enter(self, module: nn.Module, arguments: Any) -> None:
+        """A module starts its forward, on the thread that calls this (a global forward pre-hook)."""
+        self.modules.enter(module)
+
+    def leave(self, module: nn.Module, arguments: Any, output: Any) -> None:
+        """A module ends its forward, or fails in it (a global forward hook)."""
+        self.modules.leave(module)
+
+    def enter_step(self, optimizer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """An optimizer starts its step (a global pre-hook)."""
+        return self.regions.enter_step(arguments, keywords)
+
+
+Place = tuple[Call, str, bool]
+"""What ran, in which module, and whether it was done again."""
+
+
+def record_of(place: Place) -> OpRecord:
+    """The record of one operation that ran."""
+    call, module, repeats = place
+    contraction, other, again, other_again = call.cost
+    flop, recomputed = contraction + other, again + other_again
+    if repeats:
+        flop, contraction, recomputed, again = 0, 0, flop + recomputed, contraction + again
+    return OpRecord(
+        *(call.phase, call.op, module, call.arguments, call.outputs),
+        *(flop, contraction, recomputed, again, call.read, call.written),
+    )
 
 
 class WorkedOut:
@@ -58,19 +108,38 @@ SHARED = WorkedOut()
 MOST_CALLS = 20_000
 """Above this a new block starts afresh."""
 
+PLAIN_TYPES = ((torch.Tensor,), (torch.nn.Parameter,), (torch.Tensor, torch.Tensor))
+"""Types that are no wrappers, the usual ones of an operation on a parameter."""
+
 CONTROL_FLOW = ("cond", "while_loop", "scan", "associative_scan", "map_impl")
 """Operators that do nothing but call the functions that they are given."""
 
 
+def _in_backward(node: Any, modules: Modules) -> tuple[str, bool]:
+    """The module that made this node, and whether its forward is being done again."""
+    number = _NO_NUMBER if node is None else node._sequence_nr()
+    owner = modules.owner_of(number) if number < _NO_NUMBER else ""
+    repeats = again.depth > 0 or "Checkpoint" in type(node).__name__
+    if repeats and modules.current:
+        owner = modules.current
+    if _grad_enabled():  # gradients of gradients, or a forward done again: this too makes nodes
+        modules.note(owner, _next_node() - 1)
+    return owner, repeats
+
+
 class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The dispatch mode that fills a list of records."""
+    """The dispatch mode that keeps a log of what ran where.
+
+    While the step runs it does as little as it can: what was logged becomes records when somebody reads them.
+    """
 
     supports_higher_order_operators = True
 
-    def __init__(self, records: list[OpRecord], on_unknown: str, own: Mapping[str, Formula]) -> None:
-        """A mode that appends to `records`."""
+    def __init__(self, on_unknown: str, own: Mapping[str, Formula]) -> None:
+        """A mode that has seen nothing."""
         super().__init__()  # type: ignore[no-untyped-call]
-        self.records = records
+        self.log: list[Place] = []
+        self.places: dict[Place, Place] = {}  # equal ones are kept once
         self.on_unknown = on_unknown
         self.own = own
         self.unknown: dict[str, None] = {}
@@ -78,10 +147,8 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if len(self.worked_out.calls) > MOST_CALLS:
             self.worked_out.calls.clear()
         self.plans, self.calls = self.worked_out.plans, self.worked_out.calls
-        self.known: dict[Any, OpRecord] = {}  # the same, in this phase and module -> its record
         self.wrapped = False  # whether a wrapper was met
-        self.modules = Modules(Names())
-        self.regions = Regions()
+        self.here = Here(Names())
 
     def __torch_dispatch__(
         self,
@@ -90,37 +157,38 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Runs the operation, and writes it down."""
+        """Runs the operation, and logs it."""
         kwargs = kwargs or {}
         try:
             plan = self.plans[id(func)]
         except KeyError:
             plan = self.plans[id(func)] = self._plan(func)
-        if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
+        if types and types not in PLAIN_TYPES and any(hasattr(kind, "__tensor_flatten__") for kind in types):
             self.wrapped = True
             return NotImplemented  # a wrapper (nested, quantized, …) unwraps by itself; its parts are counted
         if self.wrapped and in_sharding_propagation():
             return func(*args, **kwargs)  # a distributed tensor asks for sizes: nothing is computed
         if plan is None:
             return self._without_plan(func, args, kwargs)
-        modules = self.modules
+        here = self.here
+        modules, regions = here.modules, here.regions
         module = modules.current
         phase = Phase.FORWARD
         repeats, node = False, None
         task = _graph_task()
-        if self.regions.step == task or plan.updates:  # not a backward inside a step: a task of its own
+        if regions.step == task or plan.updates:  # not a backward inside a step: a task of its own
             phase = Phase.UPDATE
         elif task != -1:
             phase = Phase.BACKWARD
             node = _current_node()
-            module, repeats = self._in_backward(node)
+            module, repeats = _in_backward(node, modules)
         elif not module and called_from_update_code():
             phase = Phase.UPDATE
         elif module != modules.owners[-1]:  # the first operation after a backward
             modules.note(module, _next_node() - 1)
         out = func(*args, **kwargs)
         if plan.region:
-            self.regions.change(plan.region, args)
+            regions.change(plan.region, args)
         key: tuple[Any, ...] = (plan, phase, key_of(args))
         if kwargs:
             key += (tuple(kwargs), key_of(kwargs.values()))
@@ -128,10 +196,11 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             key += key_of(out if type(out) in LISTS else (out,))
         if plan.asks and (node is not None or plan.lengths):
             key += self._asked(plan, node, args)
-        record = self.known.get((key, module, repeats))
-        if record is None:
-            record = self._record(plan, key, phase, module, repeats, node, args, kwargs, out)
-        self.records.append(record)
+        call = self.calls.get(key)
+        if call is None:
+            call = self._call(plan, key, phase, node, args, kwargs, out)
+        place = (call, module, repeats)
+        self.log.append(self.places.setdefault(place, place))
         return out
 
     def _plan(self, func: Any) -> Plan | None:
@@ -175,18 +244,6 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.unknown[name] = None
             warnings.warn(f"{sentence}, counted as 0; {hint}", UnknownOpWarning, stacklevel=4)
 
-    def _in_backward(self, node: Any) -> tuple[str, bool]:
-        """The module that made this node, and whether its forward is being done again."""
-        modules = self.modules
-        number = _NO_NUMBER if node is None else node._sequence_nr()
-        owner = modules.owner_of(number) if number < _NO_NUMBER else ""
-        repeats = again.depth > 0 or "Checkpoint" in type(node).__name__
-        if repeats and modules.current:
-            owner = modules.current
-        if _grad_enabled():  # gradients of gradients, or a forward done again: this too makes nodes
-            modules.note(owner, _next_node() - 1)
-        return owner, repeats
-
     def _asked(self, plan: Plan, node: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """What a formula asks besides arguments: the node's name and needs, and the values of lengths."""
         name = "" if node is None else node.name()
@@ -194,41 +251,17 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         lengths = tuple([values_of(args[place]) if place < len(args) else None for place in plan.lengths])
         return name, needs, lengths
 
-    def _record(
+    def _call(
         self,
         plan: Plan,
         key: tuple[Any, ...],
         phase: Phase,
-        module: str,
-        repeats: bool,
         node: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         out: Any,
-    ) -> OpRecord:
-        """A new record; what it costs is worked out once for all modules that run the same operation."""
-        call = self.calls.get(key)
-        if call is None:
-            call, holds = self._call(plan, phase, node, args, kwargs, out)
-            if holds:
-                self.calls[key] = call
-        arguments, outs, cost, read, written = call
-        flop, repeated = cost.contraction + cost.other, cost.again + cost.other_again
-        contraction, repeated_contraction = cost.contraction, cost.again
-        if repeats:
-            repeated, repeated_contraction = flop + repeated, contraction + repeated_contraction
-            flop = contraction = 0
-        record = OpRecord(
-            *(phase, plan.name, module, arguments, outs),
-            *(flop, contraction, repeated, repeated_contraction, read, written),
-        )
-        self.known[(key, module, repeats)] = record
-        return record
-
-    def _call(
-        self, plan: Plan, phase: Phase, node: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
-    ) -> tuple[Call, bool]:
-        """What one call is and costs, and whether that holds for all alike: not where a formula failed."""
+    ) -> Call:
+        """What one call is and costs; kept for all that are alike, except where a formula failed."""
         holds = True
         arguments = [plain(value) for value in args]
         keywords = {word: plain(value) for word, value in kwargs.items()}
@@ -262,4 +295,7 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             read = bytes_of(given)
             if base_name(plan.name) in GATHERS and args:
                 read += written - bytes_of(args[0])
-        return ((*arguments, *keywords.items()), outs, cost, read, written), holds
+        call = Call(phase, plan.name, (*arguments, *keywords.items()), outs, cost, read, written)
+        if holds:
+            self.calls[key] = call
+        return call

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from bisect import bisect_right
-from typing import Any
 
 import torch
 from torch import nn
@@ -13,8 +11,8 @@ from torch import nn
 _next_node = torch._C._autograd._get_sequence_nr
 
 
-class Modules(threading.local):
-    """The modules that a thread is in, kept by global module hooks, and the names of the nodes that it makes.
+class Modules:
+    """The modules that one thread is in, kept by global hooks, and the names of the nodes that it makes.
 
     A name runs from the class of the outermost module on ("ResNet.layer1.0.conv1"); a second one of the same
     class is "ResNet#2". Autograd numbers its nodes in the order in which a thread makes them: all nodes
@@ -31,15 +29,15 @@ class Modules(threading.local):
         if not names.first_thread[0]:
             names.first_thread = (self.firsts, self.owners)
 
-    def enter(self, module: nn.Module, arguments: Any) -> None:
-        """A module starts its forward (a global forward pre-hook)."""
+    def enter(self, module: nn.Module) -> None:
+        """A module starts its forward."""
         name = self.names.of(module, self.stack)
         self.stack.append((module, name))
         self.current = name
         self.note(name, _next_node())
 
-    def leave(self, module: nn.Module, arguments: Any, output: Any) -> None:
-        """A module ends its forward, or fails in it (a global forward hook)."""
+    def leave(self, module: nn.Module) -> None:
+        """A module ends its forward, or fails in it."""
         while self.stack:
             if self.stack.pop()[0] is module:
                 break

@@ -14,8 +14,8 @@ import torch.nn.utils.clip_grad
 from torch.utils import checkpoint
 
 
-class Regions(threading.local):
-    """The record functions that a thread is in; an optimizer's step is one."""
+class Regions:
+    """The record functions that one thread is in; an optimizer's step is one."""
 
     def __init__(self) -> None:
         """In none."""
@@ -31,8 +31,8 @@ class Regions(threading.local):
         elif self.outer:
             self.step = self.outer.pop()
 
-    def enter_step(self, optimizer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """An optimizer starts its step (a global pre-hook): its closure runs outside of the update."""
+    def enter_step(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """An optimizer starts its step: its closure runs outside of the update."""
         given = [self._outside_of_update(value) for value in arguments[1:]]
         named = {
             key: self._outside_of_update(value) if key == "closure" else value

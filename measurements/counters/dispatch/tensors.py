@@ -43,8 +43,10 @@ def key_of(values: Any) -> tuple[Any, ...]:
     for value in values:
         kind = type(value)
         if kind is Tensor or kind is Parameter or isinstance(value, Tensor):
-            key.append(sizes_of(value) if value.is_nested else value.shape)
-            key.append(value.dtype)
+            try:
+                key += (value.shape, value.dtype)
+            except RuntimeError:  # a nested tensor has no sizes of its own
+                key += (sizes_of(value), value.dtype, NESTED)
             if value.layout is not _STRIDED:
                 key.append(object())
         elif kind in _PLAIN:
