@@ -13,8 +13,15 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(scope="session")
+def own_environment() -> dict[str, str]:
+    """The environment of a pytest inside pytest: nothing of the outer one, and no slow plugins."""
+    own = {"PYTEST_ADDOPTS": "", "PYTEST_XDIST_WORKER": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return {**os.environ, "PYTHONPATH": str(ROOT), **own}
+
+
 @pytest.fixture
-def suite(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def suite(tmp_path: Path, own_environment: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
     """A function from the text of a test file, and options, to the ended process; runs are under tmp_path."""
 
     def run(text: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -23,12 +30,10 @@ def suite(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         plugins = ("-p", "conftest", "-p", "no:cacheprovider")
         places = ("-c", str(ROOT / "pytest.ini"), "--rootdir", str(tmp_path))
         command = [sys.executable, "-m", "pytest", *plugins, *places, *options, str(path)]
-        # Other plugins cost a second and have no part in this.
-        own = {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         return subprocess.run(
             command,
             cwd=tmp_path,
-            env={**os.environ, **own},
+            env=own_environment,
             capture_output=True,
             text=True,
             timeout=300,

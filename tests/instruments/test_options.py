@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -66,7 +65,7 @@ print(json.dumps(ends))
 
 
 @pytest.fixture(scope="module")
-def ends(tmp_path_factory):
+def ends(tmp_path_factory, own_environment):
     """Exit code and standard error of pytest for each wrong option, all in one process."""
     folder = tmp_path_factory.mktemp("bad")
     (folder / "runs" / "taken").mkdir(parents=True)
@@ -76,12 +75,7 @@ def ends(tmp_path_factory):
     end = subprocess.run(
         [*command, str(folder)],
         cwd=folder,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "PYTEST_ADDOPTS": "",
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        },
+        env=own_environment,
         capture_output=True,
         text=True,
         timeout=300,
