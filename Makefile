@@ -47,4 +47,7 @@ $(READY_P100): LISTS := requirements-p100.txt requirements-counters.txt
 	@$(PYTHON) -c 'import ensurepip, venv' || { echo 'needs the venv module of $(PYTHON); has none: on Debian or Ubuntu, apt install python3-venv' >&2; exit 1; }
 	$(PYTHON) -m venv --clear $*
 	$*/bin/python -m pip install --quiet $(addprefix -r ,$(LISTS))
+	sed -n 's/^# apart: \([a-z-]*\)\([^ ]*\).*/\1 \2/p' requirements-counters.txt | while read -r name range; do \
+	  $*/bin/python -m pip install --quiet --no-deps --target $*/apart/$$name "$$name$$range" || exit; \
+	done
 	@touch $@

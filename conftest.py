@@ -19,12 +19,13 @@ import pytest
 import models
 from measurements import METHOD
 from measurements.comparison import columns, difference
-from measurements.counters import COUNTERS, Counter
+from measurements.counters import COUNTERS, Counter, differences
 from measurements.options import Given, among, understand
 from measurements.records import Counted, Phase
 from measurements.runs import Run, RunError
 
 if TYPE_CHECKING:
+    from measurements.counters.differences import Seen
     from measurements.step import Step
 
 OPTIONS = (  # (flag, whether it may be repeated, metavar, help)
@@ -196,9 +197,33 @@ def classes(request: pytest.FixtureRequest) -> int:
     return request.config.stash[GIVEN].classes
 
 
+@pytest.fixture(scope="session")
+def build_model() -> Callable[[str, int, str], Any]:
+    """A function that builds an architecture on a device; the last one of each device is kept.
+
+    Drawing the weights of a large one takes longer than a step, and whoever counts leaves a model as it was.
+    """
+    kept: dict[str, tuple[tuple[str, int], Any]] = {}
+
+    def build(arch: str, classes: int, device: str) -> Any:
+        import torch
+
+        if kept.get(device, (None,))[0] != (arch, classes):
+            with torch.device(device):
+                kept[device] = ((arch, classes), models.build(arch, classes))
+        return kept[device][1]
+
+    return build
+
+
 @pytest.fixture
 def build_step(
-    request: pytest.FixtureRequest, arch: str, batch: int, input_shape: tuple[int, ...], classes: int
+    request: pytest.FixtureRequest,
+    build_model: Callable[[str, int, str], Any],
+    arch: str,
+    batch: int,
+    input_shape: tuple[int, ...],
+    classes: int,
 ) -> Callable[[str], Step]:
     """A function that builds the step of the axes on a device: cross entropy on random input."""
     import torch
@@ -206,8 +231,8 @@ def build_step(
     from measurements.step import Step, make_optimizer
 
     def build(device: str) -> Step:
+        model = build_model(arch, classes, device)
         with torch.device(device):
-            model = models.build(arch, classes)
             x, targets = torch.rand(batch, *input_shape), torch.randint(classes, (batch,))
         optimizer = None
         if "optimizer" in request.fixturenames:
@@ -248,6 +273,13 @@ def once(
 def dispatched(once: Callable[..., Counted], build_step: Callable[[str], Step]) -> Counted:
     """What the dispatch counter sees of the step (on meta, without an update)."""
     return once("dispatched", lambda: COUNTERS["dispatch"](replace(build_step("meta"), optimizer=None)))
+
+
+@pytest.fixture
+def seen(once: Callable[..., Any], build_step: Callable[[str], Step], counter: Counter) -> Seen:
+    """The operations that explain the test's counter, in the mode in which it runs the model."""
+    mode = "evaluation" if counter.evaluates else "training"
+    return once(f"seen in {mode}", lambda: differences.seen(counter.name, build_step("meta")))
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Does each FLOP counter agree with the theory? Where not: by exactly how much, and why.
 
 Theory: the closed form, from layers and shapes. What a counter reports beyond it is a sum of rows in
-`measurements/counters/differences.py`, each a formula of the shapes of one kind of operation.
+`measurements/counters/differences/`, each a formula of the shapes of one kind of operation.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from measurements.counters import Counter
+    from measurements.counters.differences import Seen
     from measurements.records import Counted
     from measurements.step import Step
 
@@ -76,7 +77,7 @@ def test_what_runs_is_what_the_closed_form_says(
 @pytest.mark.axes(counter=OTHERS)
 def test_a_counter_is_the_theory_and_what_explains_the_rest(
     theory: Counted,
-    dispatched: Counted,
+    seen: Seen,
     step: Step,
     counter: Counter,
     record_work: Callable[..., Counted],
@@ -85,7 +86,7 @@ def test_a_counter_is_the_theory_and_what_explains_the_rest(
     work = record_work(counter(step)).contraction
 
     for phase in counter.phases:
-        rows = explained(counter.name, phase, dispatched.records)
+        rows = explained(counter.name, phase, seen)
         left = phase_of(work, phase) - phase_of(theory.contraction, phase) - sum(amount for _, amount in rows)
         said = [f"{row.op}: {amount:+,} FLOP, {row.cause}" for row, amount in rows]
         assert left == 0, f"{counter.name} {phase}: {left:+,} FLOP are not explained by {said or 'any row'}"

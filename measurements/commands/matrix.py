@@ -16,9 +16,9 @@ import models
 from measurements.commands import first_line
 from measurements.commands.numbers import ratio
 from measurements.comparison import columns
-from measurements.counters import COUNTERS, Counter
-from measurements.counters.differences import Difference, explained
-from measurements.records import OpRecord, Phase, Work
+from measurements.counters import COUNTERS, Counter, differences
+from measurements.counters.differences import Difference, Seen, explained
+from measurements.records import MeasurementError, Phase, Work
 
 if TYPE_CHECKING:
     from measurements.step import Step
@@ -27,6 +27,7 @@ THEORY, OURS = "closed_form", "dispatch"
 OPTIMIZERS = ("sgd", "adam")
 BATCH, CLASSES = 1, 10
 UPDATES = tuple(f"update_{name}" for name in OPTIMIZERS)
+NOTHING = Seen((), {})
 PHASES = (Phase.FORWARD.value, Phase.BACKWARD.value, *UPDATES)
 """What a counter may say of an architecture; the update once for each optimizer."""
 
@@ -125,16 +126,17 @@ def measured(
     """
     cells: dict[Key, Cell] = {}
     steps: dict[str, Step] = {}
-    seen: tuple[OpRecord, ...] = ()
+    seen: dict[bool, Seen] = {}  # by whether the counter switches to evaluation
     order = sorted(counters, key=lambda c: (c.name != THEORY, c.name != OURS, c.device))
     for counter in order:
         says(counter.name)
         found, reason = _counted(counter, arch, steps)
-        if counter.name == OURS and found:
-            seen = found[Phase.FORWARD.value].records + found[Phase.BACKWARD.value].records
+        if counter.package and found and counter.evaluates not in seen:
+            seen[counter.evaluates] = _seen(counter, steps["meta"])
         for key in keys(counter):
             theory = cells.get(Key(THEORY, key.phase))
-            cell = _cell(key, found, reason, seen, theory.flop if theory else None)
+            what = seen.get(counter.evaluates, NOTHING)
+            cell = _cell(key, found, reason, what, theory.flop if theory else None)
             cells[key] = cell
             keep(cell)
     weights = [w for step in list(steps.values())[:1] for w in step.model.parameters()]
@@ -142,9 +144,7 @@ def measured(
     return Row(arch, models.input_shape(arch), size, cells)
 
 
-def _cell(
-    key: Key, found: dict[str, Work], reason: str | None, seen: tuple[OpRecord, ...], theory: int | None
-) -> Cell:
+def _cell(key: Key, found: dict[str, Work], reason: str | None, seen: Seen, theory: int | None) -> Cell:
     if reason is not None:
         return Cell(*key, theory=theory, reason=reason)
     work = found[key.phase]
@@ -153,6 +153,14 @@ def _cell(
     flop = work.contraction.total
     causes = tuple(explained(key.counter, Phase(key.phase), seen))
     return Cell(*key, flop, flop if key.counter == THEORY else theory, causes, work=work)
+
+
+def _seen(counter: Counter, step: Step) -> Seen:
+    """What explains the counter; nothing where our own cannot count the step, which its cell says."""
+    try:
+        return differences.seen(counter.name, step)
+    except MeasurementError:
+        return NOTHING
 
 
 def _counted(counter: Counter, arch: str, steps: dict[str, Step]) -> tuple[dict[str, Work], str | None]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import io
+import logging
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from measurements.counters import CounterError
 from measurements.preservation import preserved
-from measurements.records import MeasurementError
+from measurements.records import MeasurementError, OpRecord, Phase, Work
 
 if TYPE_CHECKING:
     from measurements.step import Step
@@ -53,6 +57,45 @@ class Call(torch.nn.Module):
         return type(self.model).__name__ + name.removeprefix("model")
 
 
+def macs(rows: Iterable[tuple[str, str, float]]) -> Work:
+    """Work of a forward pass from rows (operator, module, MAC), 2 FLOP for each; rows of 0 are left out."""
+    return Work(
+        tuple(
+            OpRecord(Phase.FORWARD, op, module, flop=2 * int(count), contraction=2 * int(count))
+            for op, module, count in rows
+            if count
+        )
+    )
+
+
+def macs_of_functions(call: Call, start: Callable[[], Any], end: Callable[[], Any]) -> Work:
+    """MACs of DeepSpeed's profiler and of its copies: `start` replaces functions, `end` brings them back.
+
+    They add up in the attribute __macs__ of the module that calls the functions.
+    """
+    start()
+    try:
+        with torch.no_grad():
+            call(*call.tensors)
+        return macs([("functions", call.path(name), vars(m)["__macs__"]) for name, m in call.named_modules()])
+    finally:
+        end()
+
+
+@contextmanager
+def silenced() -> Iterator[io.StringIO]:
+    """What a package prints, logs and warns of, in place of the terminal."""
+    said = io.StringIO()
+    off = logging.root.manager.disable
+    logging.disable()
+    try:
+        with warnings.catch_warnings(), redirect_stdout(said), redirect_stderr(said):
+            warnings.simplefilter("ignore")
+            yield said
+    finally:
+        logging.disable(off)
+
+
 @contextmanager
 def named(counter: str, step: Step) -> Iterator[None]:
     """An error inside of a counter or the model as one sentence; our own says enough by itself."""
@@ -61,11 +104,17 @@ def named(counter: str, step: Step) -> Iterator[None]:
     except MeasurementError:
         raise
     except Exception as error:
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        first = error.__cause__ or error  # a package may wrap what the model said
         raise CounterError(
-            f"{counter} cannot count {type(step.model).__name__}: {type(error).__name__}: {said}; "
+            f"{counter} cannot count {type(step.model).__name__}: {type(first).__name__}: {_said(first)}; "
             "give inputs that the model accepts, or leave this counter out"
         ) from error
+
+
+def _said(error: BaseException) -> str:
+    """The first line of what the error says; of one that says nothing, the line of code that raised it."""
+    text = str(error).strip() or str(traceback.extract_tb(error.__traceback__)[-1].line)
+    return text.splitlines()[0]
 
 
 @contextmanager

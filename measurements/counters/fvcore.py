@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from measurements.counters.adapter import Call, left_as_found, named
-from measurements.records import OpRecord, Phase, Work
+from measurements.counters.adapter import Call, left_as_found, macs, named
 
 with warnings.catch_warnings():
     # fvcore scripts functions at import, which torch has deprecated; under -W error it would not import.
@@ -25,6 +24,7 @@ with warnings.catch_warnings():
     from fvcore.nn import FlopCountAnalysis
 
 if TYPE_CHECKING:
+    from measurements.records import Work
     from measurements.step import Step
 
 
@@ -35,14 +35,7 @@ def count(step: Step) -> Work:
         analysis = FlopCountAnalysis(call, call.tensors)
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
         counts = analysis.by_module_and_operator()
-    return Work(
-        tuple(
-            OpRecord(Phase.FORWARD, op, call.path(name), flop=2 * int(macs), contraction=2 * int(macs))
-            for name, own in _own(counts).items()
-            for op, macs in own.items()
-            if macs
-        )
-    )
+    return macs([(op, call.path(name), own[op]) for name, own in _own(counts).items() for op in own])
 
 
 def _own(counts: dict[str, Counter[str]]) -> dict[str, Counter[str]]:

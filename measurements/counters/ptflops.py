@@ -14,9 +14,8 @@ count_aten: a dispatch mode with formulas for mm, addmm, bmm, matmul and convolu
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -24,10 +23,10 @@ from ptflops import get_model_complexity_info
 from ptflops.aten_engine import FlopCounterMode
 from torch import nn
 
-from measurements.counters.adapter import Call, left_as_found, named
-from measurements.records import OpRecord, Phase, Work
+from measurements.counters.adapter import Call, left_as_found, macs, named, silenced
 
 if TYPE_CHECKING:
+    from measurements.records import Work
     from measurements.step import Step
 
 
@@ -44,14 +43,12 @@ def count_pytorch(step: Step) -> Work:
         call.register_forward_hook(lambda *_: by_module.update(_by_module(call)))
         return first
 
-    said = io.StringIO()
     with (
         left_as_found(step),
         named("ptflops_pytorch", step),
         _functions_kept(),
         torch.no_grad(),
-        redirect_stdout(said),
-        redirect_stderr(said),
+        silenced() as said,
     ):
         per_sample, _ = get_model_complexity_info(
             call,
@@ -64,8 +61,8 @@ def count_pytorch(step: Step) -> Work:
         if per_sample is None:  # the package printed the error and its traceback, which ends with the error
             raise RuntimeError(said.getvalue().strip().splitlines()[-1])
     functional = int(per_sample) * len(first) - sum(by_module.values())
-    rows = [("hook", call.path(name), macs) for name, macs in by_module.items()]
-    return _work([*rows, ("functional", "", functional)])
+    rows = [("hook", call.path(name), own) for name, own in by_module.items()]
+    return macs([*rows, ("functional", "", functional)])
 
 
 def count_aten(step: Step) -> Work:
@@ -75,18 +72,7 @@ def count_aten(step: Step) -> Work:
         step.model.eval()
         with counter:
             step.call()
-    return _work([(str(op), "", macs) for op, macs in counter.flop_counts["Global"].items()])
-
-
-def _work(rows: list[tuple[str, str, int]]) -> Work:
-    """Work of the rows (operator, module, MAC) that counted."""
-    return Work(
-        tuple(
-            OpRecord(Phase.FORWARD, op, module, flop=2 * int(macs), contraction=2 * int(macs))
-            for op, module, macs in rows
-            if macs
-        )
-    )
+    return macs([(str(op), "", own) for op, own in counter.flop_counts["Global"].items()])
 
 
 def _by_module(module: nn.Module, name: str = "") -> dict[str, int]:

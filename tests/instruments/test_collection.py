@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-HEAVY = ("torch", "torchvision", "timm", "fvcore", "ptflops", "numpy")
+HEAVY = ("torch", "torchvision", "timm", "fvcore", "ptflops", "deepspeed", "cloudpickle", "numpy")
 """What costs a second or more to import, or brings in what does."""
 
 PINNED = (  # a renamed id silently restarts a user's history
@@ -101,7 +101,11 @@ def test_axes_default_to_the_studies_architectures_one_image_sgd_and_every_count
     end = suite(AXES, "--collect-only", "-q", "-k", "defaults")
 
     found = [line.partition("[")[2].rstrip("]") for line in end.stdout.splitlines() if "::" in line]
-    counters = ("dispatch", "closed_form", "fvcore", "ptflops_pytorch", "ptflops_aten", "flop_counter_mode")
+    counters = (
+        *("dispatch", "closed_form", "fvcore", "ptflops_pytorch", "ptflops_aten", "flop_counter_mode"),
+        *("torch_profiler", "autograd_profiler", "pthflops", "thop", "ultralytics_thop", "calflops"),
+        *("torchinfo", "torchprofile", "deepspeed"),
+    )
     archs = (
         *("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "vgg11", "vgg13", "vgg16", "vgg19"),
         *("wide_resnet50_2", "alexnet", "mobilenet_v2", "efficientnet_b0"),

@@ -201,7 +201,7 @@ BAD = {  # the words: the sentence about them
     ("measure", "--run", "a/b"): "--run: 'a/b' is no plain folder name; give",
     ("measure", "--arch", "resnet5O"): "--arch: unknown architecture 'resnet5O'; near: resnet50",
     ("measure", "--arch", "mlp,"): "--arch: 'mlp,' holds an empty name",
-    ("measure", "--counter", "dispach"): "--counter: unknown counter 'dispach'; have closed_form, dispatch, ",
+    ("measure", "--counter", "dispach"): "--counter: unknown counter 'dispach'; have autograd_profiler, ",
 }
 
 
@@ -580,7 +580,7 @@ def run(tmp_path_factory):
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setenv("COLUMNS", "160")
+        patch.setenv("COLUMNS", "220")
         patch.setattr("sys.stdout", out)
         patch.setattr("sys.stderr", err)
         code = main(["measure", "--arch", "alexnet,conv_net", "--run", "mine"])
@@ -661,7 +661,7 @@ def test_every_cell_is_a_row_of_the_saved_run(run, lines):
 
 
 def test_the_screen_shows_the_theory_and_where_everything_lies(run, lines):
-    """Exact at 160 columns; the last lines name the files."""
+    """Exact at 220 columns; the last lines name the files."""
     out, err, _ = run
 
     for arch, line in lines.items():
@@ -670,7 +670,7 @@ def test_the_screen_shows_the_theory_and_where_everything_lies(run, lines):
     assert "The dispatch counter equals the theory on 2 of 2" in out
     assert "Why flop_counter_mode" not in out  # neither has a grouped convolution
     assert out.splitlines()[-2].startswith("runs/mine/measure.csv: 2 architectures")
-    assert out.splitlines()[-1].startswith("runs/mine/records.jsonl: 26 rows")
+    assert out.splitlines()[-1].startswith("runs/mine/records.jsonl: 48 rows")
     assert "A1 1 of 2, " in err
     assert "elapsed, about" in err
 
@@ -777,14 +777,17 @@ def test_a_run_that_ends_before_its_first_row_leaves_nothing(command, monkeypatc
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_the_main_table_fits_a_terminal(command, monkeypatch, width):
-    """Every line within the terminal's width, every counter in one row."""
+    """Every line within the terminal's width; the counters in as many blocks as that takes, each once."""
     monkeypatch.setenv("COLUMNS", str(width))
     code, out, _ = command("measure", "--arch", "mlp", "--run", "mine")
 
     assert code == 0
     shown = out.partition("runs/mine")[0]
     assert max(map(len, shown.splitlines())) <= width
-    assert len(next(line for line in shown.splitlines() if line.startswith("mlp")).split()) == 3 + 5
+    blocks = shown.partition("One training step")[0]
+    cells = [line.split()[3:] for line in blocks.splitlines() if line.startswith("mlp")]
+    others = [name for name, counter in COUNTERS.items() if counter.package]
+    assert sum(map(len, cells)) == sum(len(COUNTERS[name].phases) for name in others)
 
 
 def test_the_main_job_measures_the_studies_architectures_by_default():

@@ -115,7 +115,7 @@ def traces(model: nn.Module) -> dict[str, object]:
         ],
         "functions": [
             public(nn.functional),
-            set(vars(torch.Tensor)),
+            set(vars(torch.Tensor)) - {"__slotnames__"},  # where pickle remembers that it has none
             torch.matmul,
             torch.add,
             torch.Tensor.add,
@@ -144,7 +144,7 @@ def test_a_model_that_fails_is_left_as_it_was(name, net, capfd):
     step = step_of(model, (torch.ones(3, 5, 6, 6),))
     before = traces(model)
 
-    with pytest.raises(MeasurementError, match="channels"):
+    with pytest.raises(MeasurementError, match=r"channels|input\.shape\[1\]"):
         COUNTERS[name](step)
 
     after = traces(model)
@@ -321,8 +321,12 @@ def test_inputs_of_every_form_count_alike(net, name, inputs):
     """Packages that take one tensor, or tensors alone, are given them so."""
     import torch
 
+    if name == "pthflops" and inputs != "tensor":
+        with pytest.raises(CounterError, match="takes one tensor as input"):
+            COUNTERS[name](step_of(net(), (torch.ones(3, 4, 6, 6), 1.0)))
+        return
     x, scale = torch.ones(3, 4, 6, 6), torch.ones(())
-    plain = COUNTERS[name](step_of(net(), (x, scale)))
+    plain = COUNTERS[name](step_of(net(), (x,) if name == "pthflops" else (x, scale)))
     forms = {"keywords": {"x": x, "scale": scale}, "two_tensors": (x, scale), "number": (x, 1.0), "tensor": x}
 
     work = COUNTERS[name](step_of(net(), forms[inputs]))
@@ -346,15 +350,11 @@ def test_a_counter_that_computes_refuses_meta_tensors(net, name):
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_missing_package_is_named(name, monkeypatch):
     """Both by why_not, which skips print, and by the call."""
-
-    def missing(package: str) -> str:
-        raise metadata.PackageNotFoundError(package)
-
-    monkeypatch.setattr(metadata, "version", missing)
+    monkeypatch.setattr(metadata, "distributions", lambda **_: iter(()))
     counter = COUNTERS[name]
 
     assert counter.why_not() == f"needs {counter.package}; has none"
-    with pytest.raises(CounterError, match=f"counter {name} needs .*: pip install {counter.package}"):
+    with pytest.raises(CounterError, match=f"counter {name} needs .*: pip install .*{counter.package}"):
         counter(None)
 
 
@@ -364,7 +364,14 @@ def test_a_counter_knows_its_version(name):
 
     counter = COUNTERS[name]
 
-    assert counter.version() == (metadata.version(counter.package) if counter.package else str(METHOD))
+    if counter.package is None:
+        assert counter.version() == str(METHOD)
+    elif not counter.folders():
+        assert counter.version() == metadata.version(counter.package)
+    else:
+        assert f"{counter.package.replace('-', '_')}-{counter.version()}.dist-info" in {
+            path.name for path in Path(counter.folders()[0]).iterdir()
+        }
     assert counter.why_not() is None
 
 
@@ -374,6 +381,10 @@ def test_the_table_is_complete(name):
 
     counter = COUNTERS[name]
     module, _, function = counter.function.partition(":")
+    if counter.apart:
+        source = (ROOT / f"{module.replace('.', '/')}.py").read_text()
+        assert f"def {function}(step: Step) -> Work:" in source
+        return
 
     assert counter.name == name
     assert counter.phases == tuple(phase for phase in Phase if phase in counter.phases) != ()

@@ -54,8 +54,13 @@ EXCEPTIONS: dict[tuple[str, str], str] = {  # (file, import): why
         "measurements/counters/closed_form.py",
         "measurements.layers",
     ): "it is the theory, in a counter's clothes",
-    ("measurements/counters/fvcore.py", "fvcore"): "the package that it adapts",
-    ("measurements/counters/ptflops.py", "ptflops"): "the package that it adapts",
+    **{
+        (f"measurements/counters/{name}.py", name): "the package that it adapts"
+        for name in (
+            *("calflops", "deepspeed", "fvcore", "pthflops", "ptflops", "thop", "torchinfo", "torchprofile"),
+        )
+    },
+    ("measurements/counters/apart.py", "cloudpickle"): "sends a step to another process",
     (
         "measurements/options.py",
         "torch",
@@ -67,7 +72,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {  # (file, import): why
 
 NO_TORCH_AT_IMPORT = (  # what pytest, and every command, imports before it knows what it needs
     *("conftest.py", "models/__init__.py", "measurements/__init__.py", "measurements/counters/__init__.py"),
-    *("measurements/counters/differences.py", "measurements/formulas/", "measurements/records.py"),
+    *("measurements/counters/differences/", "measurements/formulas/", "measurements/records.py"),
     *(
         "measurements/theory/",
         "measurements/comparison.py",

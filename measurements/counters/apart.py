@@ -1,0 +1,139 @@
+"""Counters that need a process of their own: they leave state behind, or share a module's name with another.
+
+One process for each such counter, started when it is first asked and ended with this one. A step goes there
+and its Work comes back as bytes, so that the model here is never touched. A process that dies or does not
+answer in time is ended, and the next question starts another.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import pickle
+import subprocess
+import sys
+from multiprocessing.connection import Connection, Pipe
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from measurements.counters.limit import CounterError, too_long
+from measurements.records import MeasurementError, Work
+
+if TYPE_CHECKING:
+    from measurements.step import Step
+
+PROGRAM = """
+import sys
+sys.path[:] = {path!r}
+from measurements.counters import apart
+apart.answer({channel})
+"""
+
+
+class Process:
+    """A Python process that counts; `folders` come first on its path."""
+
+    def __init__(self, folders: list[str]) -> None:
+        """Starts it; it imports nothing before the first question."""
+        self.channel, theirs = Pipe()
+        end = theirs.fileno()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM.format(path=[*folders, *sys.path], channel=end)],
+            pass_fds=[end],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        theirs.close()
+
+    def ask(self, question: bytes, seconds: float) -> Any:
+        """The answer to a question.
+
+        Raises: TimeoutError where there is none after that many seconds, EOFError where the process has died.
+        """
+        try:
+            self.channel.send_bytes(question)
+            if not self.channel.poll(seconds):
+                raise TimeoutError
+            return pickle.loads(self.channel.recv_bytes())
+        except ConnectionError:
+            raise EOFError from None
+
+    def end(self) -> None:
+        """Ends it, whatever it does."""
+        self.channel.close()
+        self.process.kill()
+        self.process.wait()
+
+
+_processes: dict[str, Process] = {}
+
+
+def count(name: str, function: str, folders: list[str], step: Step, seconds: float) -> Work:
+    """Work of the step by "module:function", called in the process of that name.
+
+    Raises: CounterError with what the counter said, where the step cannot be sent, where the process ends or
+    needs more than that many seconds.
+    """
+    kind = type(step.model).__name__
+    try:
+        question = cloudpickle.dumps((function, step))
+    except Exception as error:  # whatever a user's object raises
+        raise CounterError(
+            f"{name} cannot count {kind}: it runs in a process of its own, where the step cannot be sent: "
+            f"{type(error).__name__}: {error}; leave this counter out"
+        ) from error
+    process = _processes.get(name) or _processes.setdefault(name, Process(folders))
+    try:
+        answer = process.ask(question, seconds)
+    except TimeoutError:
+        end(name)
+        raise CounterError(too_long(name, seconds)) from None
+    except EOFError:
+        end(name)
+        raise CounterError(f"{name} cannot count {kind}: its process died; leave this counter out") from None
+    except BaseException:
+        end(name)  # it may still answer the old question
+        raise
+    if isinstance(answer, Work):
+        return answer
+    raise CounterError(answer or f"{name} cannot count {kind}: it returned nothing; leave this counter out")
+
+
+def end(name: str) -> None:
+    """Ends the process of that name, if there is one."""
+    process = _processes.pop(name, None)
+    if process is not None:
+        process.end()
+
+
+@atexit.register
+def end_all() -> None:
+    """Ends every process."""
+    for name in list(_processes):
+        end(name)
+
+
+def answer(channel_number: int) -> None:
+    """What the process does: it answers questions until nobody asks any more."""
+    channel = Connection(channel_number)
+    while True:
+        try:
+            question = channel.recv_bytes()
+        except (EOFError, ConnectionError):
+            os._exit(0)
+        channel.send_bytes(cloudpickle.dumps(_answer(question)))
+
+
+def _answer(question: bytes) -> Work | str:
+    try:
+        function, step = pickle.loads(question)
+        module, _, name = function.partition(":")
+        work: Work = getattr(importlib.import_module(module), name)(step)
+        return work
+    except MeasurementError as error:
+        return str(error)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
