@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import models
-from measurements import METHOD
+from measurements import METHOD, agreement
 from measurements.comparison import columns, difference
 from measurements.counters import COUNTERS, Counter, differences
 from measurements.options import Given, among, understand
 from measurements.records import Counted, Phase
-from measurements.runs import Run, RunError
+from measurements.runs import Run, RunError, read
 
 if TYPE_CHECKING:
     from measurements.counters.differences import Seen
@@ -303,6 +303,12 @@ def run(pytestconfig: pytest.Config) -> Run:
 
 
 @pytest.fixture
+def record(request: pytest.FixtureRequest, run: Run) -> Callable[..., None]:
+    """A function that saves a row of this test: its kind, and columns by name."""
+    return lambda kind, **columns: run.append(row(request.node, kind, **columns))
+
+
+@pytest.fixture
 def record_work(request: pytest.FixtureRequest, run: Run) -> Callable[..., Counted]:
     """A function that saves work, a row for each phase that the counter sees, and gives it back.
 
@@ -365,6 +371,9 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """How many rows were saved, and where."""
     saved = config.stash[RUN]
+    if config.stash[GIVEN].arch and saved.rows:
+        for line in agreement.lines(read(saved.folder)[1]):
+            terminalreporter.write_line(line)
     if saved.rows:
         terminalreporter.write_line(f"{saved.rows} rows saved in runs/{saved.folder.name}")
 

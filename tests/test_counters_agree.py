@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from measurements.counters import COUNTERS
+from measurements.agreement import MOST
+from measurements.commands.matrix import studied
+from measurements.counters import COUNTERS, CounterError
 from measurements.counters.differences import explained
+from measurements.counters.differences.places import odd_places
 from measurements.records import Phase
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.experiment("A1")
 
+STUDIED = studied()
 OTHERS = tuple(name for name, row in COUNTERS.items() if row.package)
 
 
@@ -73,20 +77,57 @@ def test_what_runs_is_what_the_closed_form_says(
     assert work.contraction.backward == theory.contraction.backward
 
 
+@pytest.fixture
+def exact(closed: Counted, dispatched: Counted) -> Counted:
+    """The closed form; for a model whose products are not all in layers what the dispatch counter sees."""
+    return dispatched if outside_layers(closed, dispatched) else closed
+
+
 @pytest.mark.counters
 @pytest.mark.axes(counter=OTHERS)
 def test_a_counter_is_the_theory_and_what_explains_the_rest(
-    theory: Counted,
+    exact: Counted,
     seen: Seen,
     step: Step,
+    arch: str,
+    batch: int,
     counter: Counter,
+    once: Callable[..., Counted],
+    record: Callable[..., None],
     record_work: Callable[..., Counted],
 ) -> None:
-    """To the last FLOP, in every phase that the counter sees."""
-    work = record_work(counter(step)).contraction
+    """To the last FLOP, in every phase that the counter sees; else the places where it is not."""
+    axes = {"arch": arch, "batch": batch}
+    try:
+        work = record_work(once(counter.name, lambda: counter(step)))
+    except CounterError as error:
+        if arch in STUDIED:
+            raise
+        for phase in counter.phases:
+            record("agreement", axes=axes, counter=counter.name, phase=phase, reason=str(error))
+        pytest.skip(str(error))
+    found = [held(counter, phase, work, exact, seen) for phase in counter.phases]
+    for row in found:
+        record("agreement", axes=axes, **row)
 
-    for phase in counter.phases:
-        rows = explained(counter.name, phase, seen)
-        left = phase_of(work, phase) - phase_of(theory.contraction, phase) - sum(amount for _, amount in rows)
-        said = [f"{row.op}: {amount:+,} FLOP, {row.cause}" for row, amount in rows]
-        assert left == 0, f"{counter.name} {phase}: {left:+,} FLOP are not explained by {said or 'any row'}"
+    for row in found:
+        assert row["left"] == 0, (
+            f"{counter.name} {row['phase']}: {row['left']:+,} FLOP are not explained; "
+            f"they are in {'; '.join(row['odd'][:MOST]) or 'no single place'}"
+        )
+
+
+def held(counter: Counter, phase: Phase, work: Counted, exact: Counted, seen: Seen) -> dict[str, Any]:
+    """One phase of a counter held against the theory: what is explained, what is left, and where that is."""
+    theory, flop = phase_of(exact.contraction, phase), phase_of(work.contraction, phase)
+    rows = dict(explained(counter.name, phase, seen))
+    left = flop - theory - sum(rows.values())
+    return {
+        "counter": counter.name,
+        "phase": phase,
+        "flop": flop,
+        "theory": theory,
+        "left": left,
+        "causes": [f"{row.op}: {amount:+,}, {row.cause}" for row, amount in rows.items()],
+        "odd": odd_places(counter.name, work, phase, seen, rows) if left else [],
+    }

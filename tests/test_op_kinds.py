@@ -66,19 +66,25 @@ KINDS = {
 }
 
 
-def work_of(module, *more):
-    """Work of one module on a feature map of SIZES whose gradient is asked for, on meta."""
+def step_of(*modules, device="cpu"):
+    """A step of the modules on a feature map of SIZES whose gradient is asked for."""
     import torch
     from torch import nn
 
     from measurements.step import Step
 
-    settings = {"bias": False} if "Conv" in module[0] or module[0] == "Linear" else {}
-    with torch.device("meta"):
-        kind = getattr(nn, module[0])(*module[1:], **settings)
-        upstream = nn.Conv2d(3, 4, 1)  # a weight in front of it, so that its input has a gradient
-        step = Step(nn.Sequential(upstream, kind), (torch.ones(2, 3, 14, 14),))
-    return COUNTERS["dispatch"](step).by_module()["Sequential.1"]
+    with torch.device(device):
+        upstream = nn.Conv2d(3, 4, 1)  # a weight in front of them, so that their input has a gradient
+        layers = [
+            getattr(nn, kind)(*sizes, **({"bias": False} if "Conv" in kind or kind == "Linear" else {}))
+            for kind, *sizes in modules
+        ]
+        return Step(nn.Sequential(upstream, *layers), (torch.ones(2, 3, 14, 14),))
+
+
+def work_of(module):
+    """Work of one module, on meta."""
+    return COUNTERS["dispatch"](step_of(module, device="meta")).by_module()["Sequential.1"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -110,6 +116,36 @@ def test_a_layer_is_contraction_alone(name):
 
     assert (work.contraction.forward, work.contraction.backward) == (work.forward, work.backward)
     assert work.backward == 2 * work.forward
+
+
+SEES_BACKWARD = tuple(name for name, row in COUNTERS.items() if row.package and Phase.BACKWARD in row.phases)
+TIMES = {  # counter, kind: how many times the right forward it counts forward and backward; else 1 and 2
+    ("flop_counter_mode", "conv2d_grouped"): (1, 1 + 2),
+    ("flop_counter_mode", "conv2d_depthwise"): (1, 1 + 4),
+    **{
+        (profiler, kind): (0 if "transpose" in kind else 1, 0)
+        for profiler in ("torch_profiler", "autograd_profiler")
+        for kind in PRODUCTS
+        if kind != "linear"
+    },
+}
+"""FlopCounterMode counts the weight gradient once for each group; the profilers have formulas for the forward
+of a convolution that is not transposed, and for no backward but a linear layer's."""
+
+
+@pytest.mark.counters
+@pytest.mark.parametrize("kind", PRODUCTS)
+@pytest.mark.axes(counter=SEES_BACKWARD)
+def test_another_counter_sees_a_layer_so_many_times(kind, counter, record_work):
+    """Less what the layer in front of it costs."""
+    alone, both = counter(step_of()), counter(step_of(PRODUCTS[kind][0]))
+    record_work(both, kind=kind)
+    forward = both.contraction.forward - alone.contraction.forward
+    backward = both.contraction.backward - alone.contraction.backward
+
+    right = 2 * PRODUCTS[kind][1]
+    times = TIMES.get((counter.name, kind), (1, 2))
+    assert (forward, backward) == (times[0] * right, times[1] * right)
 
 
 @pytest.mark.parametrize("side", [2, 3, 5, 7], ids=lambda side: f"{side}x{side}")

@@ -41,4 +41,6 @@ def count(step: Step) -> Work:
         )
     with left_as_found(step), named("pthflops", step), silenced():
         _, nodes = count_ops(step.model, tensor, print_readable=False, verbose=True)
-    return macs([(name, "", found) for name, found in nodes])
+    names = {path.replace(".", "_"): path for path, _ in step.model.named_modules() if path}
+    root = type(step.model).__name__
+    return macs([(node, f"{root}.{names[node]}" if node in names else root, own) for node, own in nodes])

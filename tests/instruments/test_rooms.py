@@ -21,6 +21,7 @@ ROOMS: dict[
     "measurements/commands/": ("torch", "rich", "models", "measurements"),
     "measurements/records.py": (),
     "measurements/comparison.py": ("measurements.records",),
+    "measurements/agreement.py": (),
     "measurements/formulas/": ("measurements.records",),
     "measurements/layers.py": ("torch", "measurements.records"),
     "measurements/theory/": ("measurements.records",),
@@ -35,6 +36,7 @@ ROOMS: dict[
     "conftest.py": (
         *("pytest", "models", "measurements.METHOD", "measurements.records", "measurements.comparison"),
         *("measurements.counters", "measurements.options", "measurements.runs"),
+        "measurements.agreement",
     ),
     "tests/": ("pytest", "hypothesis", "torch", "torchvision", "models", "measurements", "tests"),
     "tests/instruments/": ("*",),
@@ -75,6 +77,7 @@ NO_TORCH_AT_IMPORT = (  # what pytest, and every command, imports before it know
     *("measurements/counters/differences/", "measurements/formulas/", "measurements/records.py"),
     *(
         "measurements/theory/",
+        "measurements/agreement.py",
         "measurements/comparison.py",
         "measurements/options.py",
         "measurements/runs.py",
