@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import models
-from measurements import METHOD, agreement
+from measurements import METHOD, agreement, scoreboard
 from measurements.comparison import columns, difference
 from measurements.counters import COUNTERS, Counter, differences
 from measurements.options import Given, among, understand
@@ -350,6 +350,11 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         columns = {"verdict": report.outcome, "reason": reason(call)}
         item.config.stash[RUN].append(row(item, "verdict", **columns))
     return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Writes the scoreboard of a run that measured one (experiment A14)."""
+    scoreboard.write(session.config.stash[RUN].folder)
 
 
 def reason(call: pytest.CallInfo[None]) -> str | None:

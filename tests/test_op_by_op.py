@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter as Sum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -159,6 +160,17 @@ def of_one(
 def test_every_counter_has_a_row() -> None:
     """Ours and all others; the closed form sees layers, not operations."""
     assert set(MARKS) == set(COUNTERS) - {"closed_form"}
+
+
+def test_the_readme_shows_the_table() -> None:
+    """A line for each counter."""
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+
+    lines = [
+        "| " + " | ".join([name, *(f"`{sign}`" for sign in row.split())]) + " |"
+        for name, row in MARKS.items()
+    ]
+    assert [line for line in lines if line not in text] == []
 
 
 @pytest.mark.parametrize(

@@ -140,15 +140,7 @@ def remarks(rows: Sequence[Row]) -> list[str]:
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
-    """The tables with exact numbers."""
-    forward = _markdown(
-        ["architecture", "forward, theory", OURS, *(f"{key.counter} {key.phase}" for key in others(rows))],
-        (
-            [row.arch, exact(row.theory(Phase.FORWARD)), agreement(ours(row), True)]
-            + [agreement([row.cells[key]], True) for key in others(rows)]
-            for row in rows
-        ),
-    )
+    """The tables: differences as shares, the step, differences as FLOP, their reasons."""
     why = _markdown(
         ["counter", f"in, of {len(rows)}", "up to", "op", "why"],
         (
@@ -157,14 +149,33 @@ def as_markdown(rows: Sequence[Row]) -> str:
         ),
         words=("op", "why"),
     )
-    parts = [MARKDOWN_HEAD, forward, _markdown(STEP_TITLES, (step_cells(row, exact) for row in rows))]
+    step = _markdown(STEP_TITLES, (step_cells(row, exact) for row in rows))
+    parts = [MARKDOWN_HEAD, _agreements(rows, False), step, EXACT_HEAD, _agreements(rows, True)]
     return "\n\n".join([*parts, *([why] if reasons(rows) else []), *remarks(rows)]) + "\n"
+
+
+def _agreements(rows: Sequence[Row], spell_exactly: bool) -> str:
+    """Every counter on every architecture; forward, where the title does not say backward."""
+    titles = [
+        key.counter if key.phase == Phase.FORWARD else f"{key.counter} {key.phase}" for key in others(rows)
+    ]
+    return _markdown(
+        ["architecture", "forward, theory", OURS, *titles],
+        (
+            [row.arch, exact(row.theory(Phase.FORWARD)), agreement(ours(row), spell_exactly)]
+            + [agreement([row.cells[key]], spell_exactly) for key in others(rows)]
+            for row in rows
+        ),
+    )
 
 
 MARKDOWN_HEAD = """\
 Contraction FLOP of one training step, batch 1; a multiply-add is 2. `=`: as the theory says, to the last FLOP
-(dispatch: in backward and update too); else the difference from it. The update is counted with all its work,
-and so are the ratios with it, (backward + update) : forward."""
+(dispatch: in backward and update too); else the difference from it, as a part of the theory. A counter's
+column is its forward pass, where it does not say backward. The update is counted with all its work, and so
+are the ratios with it, (backward + update) : forward."""
+
+EXACT_HEAD = "The same differences in FLOP, and why they are."
 
 STEP_TITLES = (
     *("architecture", "parameters", "forward", "backward", "backward : forward"),

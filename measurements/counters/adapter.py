@@ -68,18 +68,48 @@ def macs(rows: Iterable[tuple[str, str, float]]) -> Work:
     )
 
 
-def macs_of_functions(call: Call, start: Callable[[], Any], end: Callable[[], Any]) -> Work:
+def macs_of_functions(
+    call: Call, start: Callable[[], Any], total: Callable[[], float], end: Callable[[], Any]
+) -> Work:
     """MACs of DeepSpeed's profiler and of its copies: `start` replaces functions, `end` brings them back.
 
-    They add up in the attribute __macs__ of the module that calls the functions.
+    They add up in the attribute __macs__ of the module that calls the functions; what `total` has beyond them
+    is a row of its own (a compiled model's wrapper counts the model again).
     """
-    start()
+    with functions_kept():
+        try:
+            start()
+            with torch.no_grad():
+                call(*call.tensors)
+            own = {name: int(vars(module).get("__macs__", 0)) for name, module in call.named_modules()}
+            rest = int(total()) - sum(own.values())
+        finally:
+            end()
+    return macs([*(("functions", call.path(name), count) for name, count in own.items()), ("rest", "", rest)])
+
+
+@contextmanager
+def functions_kept() -> Iterator[None]:
+    """The functions that packages replace, afterwards as before, also where a package was interrupted.
+
+    They put methods that torch.Tensor inherits back onto torch.Tensor itself: these are taken off again.
+    """
+    owners = (torch, torch.nn.functional, torch.Tensor)
+    before = [{name: value for name, value in vars(owner).items() if _replaceable(name)} for owner in owners]
     try:
-        with torch.no_grad():
-            call(*call.tensors)
-        return macs([("functions", call.path(name), vars(m)["__macs__"]) for name, m in call.named_modules()])
+        yield
     finally:
-        end()
+        for owner, names in zip(owners, before, strict=True):
+            for name, value in names.items():
+                if vars(owner).get(name) is not value:
+                    setattr(owner, name, value)
+        for name in [name for name in vars(torch.Tensor) if _replaceable(name) and name not in before[-1]]:
+            delattr(torch.Tensor, name)
+
+
+def _replaceable(name: str) -> bool:
+    """Whether packages replace functions of such a name."""
+    return not name.startswith("_") or name == "__matmul__"
 
 
 @contextmanager

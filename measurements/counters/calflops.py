@@ -47,4 +47,6 @@ def count(step: Step) -> Work:
     with left_as_found(step), named("calflops", step), silenced():
         call = Call(step).eval()  # as its calculate_flops does
         profiler = CalFlopsPipline(call, include_backPropagation=False, compute_bp_factor=2.0)
-        return macs_of_functions(call, profiler.start_flops_calculate, profiler.end_flops_calculate)
+        return macs_of_functions(
+            call, profiler.start_flops_calculate, profiler.get_total_macs, profiler.end_flops_calculate
+        )

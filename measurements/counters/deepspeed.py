@@ -28,4 +28,4 @@ def count(step: Step) -> Work:
     with left_as_found(step), named("deepspeed", step), silenced():
         call = Call(step)
         profiler = FlopsProfiler(call)
-        return macs_of_functions(call, profiler.start_profile, profiler.end_profile)
+        return macs_of_functions(call, profiler.start_profile, profiler.get_total_macs, profiler.end_profile)

@@ -14,8 +14,6 @@ count_aten: a dispatch mode with formulas for mm, addmm, bmm, matmul and convolu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,7 +21,7 @@ from ptflops import get_model_complexity_info
 from ptflops.aten_engine import FlopCounterMode
 from torch import nn
 
-from measurements.counters.adapter import Call, left_as_found, macs, named, silenced
+from measurements.counters.adapter import Call, functions_kept, left_as_found, macs, named, silenced
 
 if TYPE_CHECKING:
     from measurements.records import Work
@@ -46,7 +44,7 @@ def count_pytorch(step: Step) -> Work:
     with (
         left_as_found(step),
         named("ptflops_pytorch", step),
-        _functions_kept(),
+        functions_kept(),
         torch.no_grad(),
         silenced() as said,
     ):
@@ -83,22 +81,3 @@ def _by_module(module: nn.Module, name: str = "") -> dict[str, int]:
     for child_name, child in module.named_children():
         found.update(_by_module(child, f"{name}.{child_name}" if name else child_name))
     return found
-
-
-@contextmanager
-def _functions_kept() -> Iterator[None]:
-    """The functions that ptflops replaces, afterwards as before, also where the package was interrupted.
-
-    It puts methods that torch.Tensor inherits back onto torch.Tensor itself: these are taken off again.
-    """
-    owners = (torch, nn.functional, torch.Tensor)
-    before = [dict(vars(owner)) for owner in owners]
-    try:
-        yield
-    finally:
-        for owner, names in zip(owners, before, strict=True):
-            for name, value in names.items():
-                if not name.startswith("_") and vars(owner).get(name) is not value:
-                    setattr(owner, name, value)
-        for name in set(vars(torch.Tensor)) - set(before[-1]):
-            delattr(torch.Tensor, name)
