@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from measurements.step import Step
 
-pytestmark = pytest.mark.counters
-
 ODD = """
 import os, time
 from measurements.records import OpRecord, Phase, Work
