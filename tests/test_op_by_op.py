@@ -76,7 +76,7 @@ def input_shape(device: str, batch: int) -> tuple[int, ...]:
     return SMALL if device != "meta" and batch > 1 else (3, 224, 224)
 
 
-def by_kind(counter: Counter, work: Counted, what: Seen) -> dict[str, int]:
+def by_kind(work: Counted, what: Seen) -> dict[str, int]:
     """FLOP of the counter's own forward rows; what it counts in functions without a module is "functions"."""
     sums: Sum[str] = Sum()
     for record in work.records:
@@ -126,7 +126,7 @@ def test_each_kind_of_operation_is_seen_as_the_table_says(
     work = record_work(once(counter.name, lambda: counter(step)))
     theory, more = predicted(counter, seen)
     _, more_for_one = predicted(counter, of_one)
-    found = by_kind(counter, work, seen)
+    found = by_kind(work, seen)
     marks = [mark(theory[kind], more[kind], more_for_one[kind], batch) for kind in KINDS]
     for kind, sign in zip(KINDS, marks, strict=True):
         flop = theory[kind] + more[kind]

@@ -17,13 +17,17 @@ SAME = {"conv2d": "convolution", "linear": "addmm", "native_batch_norm": "batch_
 """Operations that a counter sees under another name than ours."""
 
 
-def reported(work: Counted, phase: Phase, what: Seen) -> dict[str, int]:
-    """FLOP of the counter's rows in this phase by place; by operation where no row names a module."""
-    records = [record for record in work.records if record.phase == phase]
-    by_module = any(record.module for record in records)
+def place_of(record: OpRecord, by_module: bool) -> str:
+    """The record's module, or its operation."""
+    return record.module if by_module else operation(record.op)
+
+
+def reported(work: Counted, phase: Phase, by_module: bool) -> dict[str, int]:
+    """FLOP of the counter's rows in this phase by place."""
     sums: Sum[str] = Sum()
-    for record in records:
-        sums[record.module if by_module else operation(record.op)] += record.contraction
+    for record in work.records:
+        if record.phase == phase:
+            sums[place_of(record, by_module)] += record.contraction
     return dict(sums)
 
 
@@ -34,8 +38,7 @@ def expected(
     sums: Sum[str] = Sum()
     for record in what.records:
         if record.phase == phase:
-            place = record.module if by_module else operation(record.op)
-            sums[place] += record.contraction + beyond(record, counter, what, rows)
+            sums[place_of(record, by_module)] += record.contraction + beyond(record, counter, what, rows)
     return {place: flop for place, flop in sums.items() if flop}
 
 
@@ -59,14 +62,14 @@ def odd_places(
     counter: str, work: Counted, phase: Phase, what: Seen, rows: Mapping[Difference, int]
 ) -> list[str]:
     """A sentence for each place where the counter's own rows are not what is expected, the largest first."""
-    said = reported(work, phase, what)
-    by_module = any(place in what.kinds for place in said)
+    by_module = any(record.module in what.kinds for record in work.records if record.phase == phase)
+    said = reported(work, phase, by_module)
     wanted = expected(counter, phase, what, rows, by_module)
     gaps = {place: said.get(place, 0) - wanted.get(place, 0) for place in {**wanted, **said}}
     ran: dict[str, set[str]] = {}
     for record in what.records:
         if record.phase == phase and record.flop:
-            ran.setdefault(record.module if by_module else operation(record.op), set()).add(record.op)
+            ran.setdefault(place_of(record, by_module), set()).add(record.op)
     largest = sorted((place for place in gaps if gaps[place]), key=lambda place: -abs(gaps[place]))
     return [
         f"{place or 'no module'} ({' '.join(sorted(ran.get(place, ())))}): {gaps[place]:+,}"
