@@ -8,16 +8,13 @@ are saved as they arrive; at the end of a run they become a page of its own.
 from __future__ import annotations
 
 import re
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from measurements import scoreboard
-from measurements.counters import COUNTERS, Counter
+from measurements.counters import COUNTERS, Counter, limit
 from measurements.records import Counted, MeasurementError, Phase
 from measurements.scoreboard import Cell
 from tests.cases import CASES, Case
@@ -85,7 +82,7 @@ def measured(case: Case, counter: Counter) -> Cell:
         reason = f"it counts a model's forward; this is {case.no_model}"
     else:
         try:
-            with at_most(LIMIT), case.ready():
+            with limit.limited(counter.name, LIMIT), case.ready():
                 work = case.count() if counter.name == OURS else counter(case.step())
             forward = said(work, case)
             backward = work.contraction.backward if sees_backward else None
@@ -127,25 +124,3 @@ def sentence(error: BaseException) -> str:
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     said = first if isinstance(error, MeasurementError) else f"{type(error).__name__}: {first}"
     return re.sub(r"0x[0-9a-f]{6,}", "0x…", said)[:300]
-
-
-@contextmanager
-def at_most(seconds: float) -> Iterator[None]:
-    """A block that is interrupted when it takes longer, where the system can do that.
-
-    Raises: TimeoutError.
-    """
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(*_: object) -> None:
-        raise TimeoutError(f"no answer after {seconds:g} seconds")
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

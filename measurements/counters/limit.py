@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from measurements.records import MeasurementError
 
 SECONDS = 300.0
 """What a counter may take for one step."""
+
+AGAIN = 0.001
+"""Seconds until an alarm rings again that rang inside an ENTERING function."""
+
+GRACE = 60.0
+"""Seconds that it goes on so at most."""
+
+ENTERING = ("__enter__", "__exit__", "_find_and_load")
+"""Functions that no alarm may interrupt: those of a `with` statement, and of an import.
+
+An error between two lines of them leaves a dispatch mode or a profiler switched on, or a module half
+imported, for whatever is counted next. Between `__enter__` and its block, Python lets no alarm ring.
+"""
 
 
 class CounterError(MeasurementError):
@@ -21,23 +36,43 @@ class CounterError(MeasurementError):
 def limited(counter: str, seconds: float) -> Iterator[None]:
     """A block that raises CounterError when it takes longer than that.
 
-    By an alarm, which only the main thread can have and which waits for the operation that is running;
-    counters in a process of their own need none.
+    By an alarm, which only the main thread can have and which waits for the operation that is running, and
+    GRACE seconds at most for an ENTERING function. Of two, one within the other, the first to ring is kept.
+    Counters in a process of their own need none.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
+    others, _ = signal.getitimer(signal.ITIMER_REAL)
+    if 0 < others <= seconds:
+        yield
+        return
+    start = time.monotonic()
 
-    def ring(*_: object) -> None:
+    def ring(_: int, frame: FrameType | None) -> None:
+        if is_entering(frame) and time.monotonic() < start + seconds + GRACE:
+            return  # it rings again
+        signal.setitimer(signal.ITIMER_REAL, 0)
         raise CounterError(too_long(counter, seconds))
 
     handler = signal.signal(signal.SIGALRM, ring)
-    others = signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, *others)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
+        if others:
+            signal.setitimer(signal.ITIMER_REAL, max(others - (time.monotonic() - start), AGAIN), AGAIN)
+
+
+def is_entering(frame: FrameType | None) -> bool:
+    """Whether the frame, or one that it was called from, is of an ENTERING function."""
+    while frame is not None:
+        if frame.f_code.co_name in ENTERING:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def too_long(counter: str, seconds: float) -> str:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from measurements.counters import COUNTERS, Counter, CounterError, limit
-from measurements.records import Phase
+from measurements.counters import CounterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -187,43 +186,3 @@ sys.stdin.read()
             break
         time.sleep(0.1)
     assert not lives(process)
-
-
-@pytest.fixture
-def slow(tmp_path, monkeypatch) -> Counter:
-    """A counter of another package, in this process, that does not come back."""
-    (tmp_path / "slow_counter.py").write_text(
-        "import time\ndef count(step):\n    while True: time.sleep(0.01)\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(limit, "SECONDS", 0.5)
-    return Counter("slow", "slow_counter:count", (Phase.FORWARD,), "MAC", "meta", "never", "pytest", "MIT")
-
-
-def test_a_counter_in_this_process_that_hangs_is_ended(slow):
-    """By an alarm, which is off afterwards."""
-    with pytest.raises(CounterError, match=r"slow has no answer after 0\.5 seconds; give a smaller step"):
-        slow(step_of())
-
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
-    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
-
-
-def test_the_limit_is_kept_by_every_counter_of_another_package(monkeypatch):
-    """A model whose forward does not end."""
-    import torch
-
-    class Endless(torch.nn.Linear):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            while True:
-                x = x + 1
-
-    for name in ("flop_counter_mode", "fvcore", "torchinfo"):
-        if COUNTERS[name].why_not() is None:
-            monkeypatch.setattr(limit, "SECONDS", 60)
-            COUNTERS[name](
-                step_of()
-            )  # an alarm while torch imports a part of itself would leave it half imported
-            monkeypatch.setattr(limit, "SECONDS", 0.5)
-            with pytest.raises(CounterError, match=f"{name} has no answer"):
-                COUNTERS[name](step_of(Endless(2, 2)))
