@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from measurements import METHOD
+from measurements import METHOD, pages
 
 RUN, RECORDS = "run.json", "records.jsonl"
 
@@ -91,9 +91,7 @@ class Run:
             self.folder.mkdir()
         except FileExistsError:
             raise RunError(f"{self.folder} was made by another run meanwhile; give another name") from None
-        draft = self.folder / f"{RUN}.draft"
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(self.folder / RUN)
+        pages.write(self.folder / RUN, text)
 
 
 class Saved(NamedTuple):

@@ -17,11 +17,13 @@ from dataclasses import asdict, dataclass, fields
 from importlib import metadata
 from pathlib import Path
 
+from measurements import pages
 from measurements.runs import read
 
 KIND, TSV, MARKDOWN = "scoreboard", "scoreboard.tsv", "scoreboard.md"
 RIGHT, WRONG, CANNOT = "right", "wrong", "cannot run"
 EQUAL, NONE = "=", "-"
+WORDS = ("kind", "case", "counter")  # columns
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,7 @@ def write(folder: Path) -> None:
         return
     cells = saved(read(folder).rows)
     for name, text in ((TSV, as_tsv(cells)), (MARKDOWN, as_markdown(cells))) if cells else ():
-        draft = folder / f"{name}.draft"
-        draft.write_text(text, encoding="utf-8", newline="")
-        draft.replace(folder / name)
+        pages.write(folder / name, text)
 
 
 def saved(rows: Iterable[dict[str, object]]) -> list[Cell]:
@@ -153,9 +153,10 @@ def published(path: Path) -> Published:
 def as_markdown(cells: Sequence[Cell]) -> str:
     """The summary, every case by every counter, and why some cannot run."""
     counters = _counters(cells)
-    summary = _table(
+    summary = pages.table(
         ["counter", "cases", "forward right", "both right", "wrong", "cannot run"],
         ([name, *_score([cell for cell in cells if cell.counter == name])] for name in counters),
+        WORDS,
     )
     lines: list[list[str]] = []
     group = ""
@@ -165,7 +166,7 @@ def as_markdown(cells: Sequence[Cell]) -> str:
         said = [row[name].text(exact=False) if name in row else "" for name in counters]
         lines.append([first.group if first.group != group else "", first.case, *right, *said])
         group = first.group
-    every = _table(["kind", "case", "forward", "backward", *counters], lines)
+    every = pages.table(["kind", "case", "forward", "backward", *counters], lines, WORDS)
     head = HEAD.format(settings=", ".join(text.replace("==", " ") for text in _settings(cells)))
     return "\n\n".join([head, summary, LEGEND, every, *_footnotes(cells)]) + "\n"
 
@@ -236,10 +237,3 @@ def _by_case(cells: Sequence[Cell]) -> list[dict[str, Cell]]:
     for cell in cells:
         rows.setdefault(cell.case, {})[cell.counter] = cell
     return list(rows.values())
-
-
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown; words are aligned left."""
-    marks = ["---" if title in ("kind", "case", "counter") else "--:" for title in titles]
-    lines = [titles, marks, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

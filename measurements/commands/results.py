@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from measurements import pages
 from measurements.commands.matrix import BATCH, OURS, PHASES, THEORY, UPDATES, Cell, Key, Row
 from measurements.commands.numbers import NONE, exact, percent, ratio, scaled, signed, to_one
 from measurements.records import Phase
@@ -19,9 +20,7 @@ CSV, MARKDOWN = "measure.csv", "measure.md"
 def write(folder: Path, rows: Sequence[Row]) -> None:
     """Both files, each whole or not at all."""
     for name, text in ((CSV, as_csv(rows)), (MARKDOWN, as_markdown(rows))):
-        draft = folder / f"{name}.draft"
-        draft.write_text(text, encoding="utf-8", newline="")
-        draft.replace(folder / name)
+        pages.write(folder / name, text)
 
 
 def as_csv(rows: Sequence[Row]) -> str:
@@ -141,15 +140,15 @@ def remarks(rows: Sequence[Row]) -> list[str]:
 
 def as_markdown(rows: Sequence[Row]) -> str:
     """The tables: differences as shares, the step, differences as FLOP, their reasons."""
-    why = _markdown(
+    why = pages.table(
         ["counter", f"in, of {len(rows)}", "up to", "op", "why"],
         (
             [f"{r.counter} {r.phase}", str(len(r.shares)), percent(r.up_to), f"`{r.op}`", r.cause]
             for r in reasons(rows)
         ),
-        words=("op", "why"),
+        words=("counter", "op", "why"),
     )
-    step = _markdown(STEP_TITLES, (step_cells(row, exact) for row in rows))
+    step = pages.table(STEP_TITLES, (step_cells(row, exact) for row in rows), words=("architecture",))
     parts = [MARKDOWN_HEAD, _agreements(rows, False), step, EXACT_HEAD, _agreements(rows, True)]
     return "\n\n".join([*parts, *([why] if reasons(rows) else []), *remarks(rows)]) + "\n"
 
@@ -159,13 +158,14 @@ def _agreements(rows: Sequence[Row], spell_exactly: bool) -> str:
     titles = [
         key.counter if key.phase == Phase.FORWARD else f"{key.counter} {key.phase}" for key in others(rows)
     ]
-    return _markdown(
+    return pages.table(
         ["architecture", "forward, theory", OURS, *titles],
         (
             [row.arch, exact(row.theory(Phase.FORWARD)), agreement(ours(row), spell_exactly)]
             + [agreement([row.cells[key]], spell_exactly) for key in others(rows)]
             for row in rows
         ),
+        words=("architecture",),
     )
 
 
@@ -194,10 +194,3 @@ def step_cells(row: Row, spell: Callable[[int | None], str]) -> list[str]:
         *(spell(row.theory(update)) for update in UPDATES),
         *(to_one(row.ratio(update)) for update in UPDATES),
     ]
-
-
-def _markdown(titles: Sequence[str], rows: Iterable[Sequence[str]], words: Sequence[str] = ()) -> str:
-    """A table in Markdown; the first column and those of words are aligned left."""
-    marks = ["---" if n == 0 or title in words else "--:" for n, title in enumerate(titles)]
-    lines = [titles, marks, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -32,8 +32,9 @@ ROOMS: dict[
         "measurements.preservation",
     ),
     "measurements/options.py": ("models", "measurements.counters", "measurements.theory"),
-    "measurements/runs.py": ("measurements.METHOD", "measurements.records"),
-    "measurements/scoreboard.py": ("measurements.runs",),
+    "measurements/pages.py": (),
+    "measurements/runs.py": ("measurements.METHOD", "measurements.pages", "measurements.records"),
+    "measurements/scoreboard.py": ("measurements.pages", "measurements.runs"),
     "conftest.py": (
         *("pytest", "models", "measurements.METHOD", "measurements.records", "measurements.comparison"),
         *("measurements.counters", "measurements.options", "measurements.runs", "measurements.scoreboard"),
