@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from measurements.records import MeasurementError
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 SECONDS = 300.0
 """What a counter may take for one step."""
@@ -19,6 +24,9 @@ AGAIN = 0.001
 
 GRACE = 60.0
 """Seconds that it goes on so at most."""
+
+CAUGHT = 10.0
+"""Seconds until it rings again where the counter itself catches every error and goes on."""
 
 ENTERING = ("__enter__", "__exit__", "_find_and_load")
 """Functions that no alarm may interrupt: those of a `with` statement, and of an import.
@@ -37,8 +45,9 @@ def limited(counter: str, seconds: float) -> Iterator[None]:
     """A block that raises CounterError when it takes longer than that.
 
     By an alarm, which only the main thread can have and which waits for the operation that is running, and
-    GRACE seconds at most for an ENTERING function. Of two, one within the other, the first to ring is kept.
-    Counters in a process of their own need none.
+    GRACE seconds at most for an ENTERING function. It rings again where its error is lost: in a destructor
+    and in what the garbage collector calls, at once; where the counter catches it, after CAUGHT seconds.
+    Of two, one within the other, the first to ring is kept. Counters in a process of their own need none.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
@@ -52,9 +61,16 @@ def limited(counter: str, seconds: float) -> Iterator[None]:
     def ring(_: int, frame: FrameType | None) -> None:
         if is_entering(frame) and time.monotonic() < start + seconds + GRACE:
             return  # it rings again
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, CAUGHT, AGAIN)
         raise CounterError(too_long(counter, seconds))
 
+    def lost(error: UnraisableHookArgs) -> None:
+        if isinstance(error.exc_value, CounterError):
+            signal.setitimer(signal.ITIMER_REAL, AGAIN, AGAIN)
+        else:
+            others_hook(error)
+
+    others_hook, sys.unraisablehook = sys.unraisablehook, lost
     handler = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
     try:
@@ -62,6 +78,7 @@ def limited(counter: str, seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
+        sys.unraisablehook = others_hook
         if others:
             signal.setitimer(signal.ITIMER_REAL, max(others - (time.monotonic() - start), AGAIN), AGAIN)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import signal
+import sys
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 
 import pytest
 
@@ -91,6 +93,67 @@ def test_an_alarm_does_not_wait_without_end(monkeypatch):
     monkeypatch.setattr(limit, "GRACE", 0.1)
     with pytest.raises(CounterError, match="endless has no answer"), limit.limited("endless", 0.1), Endless():
         pass
+
+
+def in_destructor(work):
+    """Python only prints an error there."""
+
+    class Slow:
+        def __del__(self) -> None:
+            work()
+
+    Slow()
+
+
+def in_garbage_collection(work):
+    """As above; hypothesis and torch both ask to be called there."""
+
+    def callback(*_: object) -> None:
+        gc.callbacks.remove(callback)
+        work()
+
+    gc.callbacks.append(callback)
+    gc.collect()
+
+
+def in_caught_block(work):
+    """As a counter does that tries one way, then the next."""
+    with suppress(Exception):
+        work()
+
+
+@pytest.mark.parametrize("place", [in_destructor, in_garbage_collection, in_caught_block])
+def test_an_alarm_whose_error_is_lost_rings_again(place, monkeypatch):
+    """It ends the block all the same, and nothing is printed of the lost one."""
+    monkeypatch.setattr(limit, "CAUGHT", 0.2)
+    hook = sys.unraisablehook
+
+    def work():
+        place(lambda: time.sleep(0.3))
+        steps.append("went on")
+        time.sleep(2)
+        steps.append("never")
+
+    steps = []
+    with pytest.raises(CounterError, match="slow has no answer"), limit.limited("slow", 0.1):
+        work()
+    assert "never" not in steps
+    assert sys.unraisablehook is hook
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_another_error_of_a_destructor_is_told_as_ever(monkeypatch):
+    """By the hook that was there before."""
+
+    class Wrong:
+        def __del__(self) -> None:
+            raise ValueError("of the model's own")
+
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda error: told.append(str(error.exc_value)))
+    with limit.limited("quick", 5):
+        Wrong()
+    assert told == ["of the model's own"]
 
 
 @pytest.mark.parametrize(("outer", "inner", "rings"), [(0.1, 5, "outer"), (5, 0.1, "inner")])
