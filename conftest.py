@@ -18,8 +18,10 @@ import pytest
 
 import models
 from measurements import METHOD, agreement, scoreboard
+from measurements.clocks import CLOCKS
 from measurements.comparison import columns, difference
 from measurements.counters import COUNTERS, Counter, differences
+from measurements.devices import why_not
 from measurements.options import Given, among, understand
 from measurements.records import Counted, Phase
 from measurements.runs import Run, RunError, read
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from measurements.counters.differences import Seen
     from measurements.step import Step
 
-OPTIONS = (  # (flag, whether it may be repeated, metavar, help)
+OPTIONS = (  # (flag, whether it may be repeated or None for one without a value, metavar, help)
     ("--arch", True, "NAME", "architectures: a listed or torchvision name, timm:NAME, pkg.module:factory"),
     ("--batch", True, "N", "batch sizes"),
     ("--optimizer", True, "NAME", "optimizers"),
@@ -47,6 +49,14 @@ OPTIONS = (  # (flag, whether it may be repeated, metavar, help)
         "NAME",
         "save the run in runs/NAME, which must be new (default: named by time and process)",
     ),
+    ("--device", True, "TYPE", "only timed tests on these: cpu, cuda"),
+    ("--dtype", True, "NAME", "precisions of timed steps: fp32, tf32, bf16, fp16 (default: fp32)"),
+    ("--peak", False, "FLOP/S", "the device's peak in these dtypes, as 9.3e12 or 9.3T, above any datasheet"),
+    ("--rounds", False, "N", "rounds of each timing (default: 3 on a CPU, 10 on CUDA)"),
+    ("--data", False, "NAME", "images of an epoch: synthetic (default) or cifar10, its test set"),
+    ("--data-root", False, "FOLDER", "where cifar10 lies, or is downloaded to (default: data)"),
+    ("--epoch-images", False, "N", "images of an epoch (default: 10,000 on CUDA, 32 on a CPU)"),
+    ("--time-loading", None, None, "time the loading of an epoch's images, too"),
 )
 
 
@@ -67,10 +77,19 @@ STUDIED = tuple(name for name, row in models.ARCHITECTURES.items() if "torchvisi
 
 AXES = {  # in the order in which an id names them
     "arch": Axis(STUDIED, spelled),
+    "device": Axis((), spelled),  # only where a test gives it: others count, on no device
     "batch": Axis((1,), lambda size: f"b{size:03}"),
+    "dtype": Axis(("fp32",), spelled),
+    "clock": Axis(tuple(CLOCKS), spelled),
     "optimizer": Axis(("sgd",), spelled),
     "counter": Axis(tuple(COUNTERS), spelled),
 }
+
+MARKS = {"cpu": pytest.mark.cpu, "cuda": pytest.mark.gpu}
+"""Device -> marker."""
+
+NAMED = ("bench", "cpu", "gpu")
+"""Markers of tests that run only where -m names one of them, or --experiment their experiment."""
 
 GIVEN = pytest.StashKey[Given]()
 RUN = pytest.StashKey[Run]()
@@ -83,7 +102,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Text only; pytest_configure understands it, so that an error is one sentence."""
     group = parser.getgroup("measurements", "training steps, counted (lists: a,b or the option again)")
     for flag, repeatable, metavar, text in OPTIONS:
-        group.addoption(flag, action="append" if repeatable else "store", metavar=metavar, help=text)
+        if repeatable is None:
+            group.addoption(flag, action="store_const", const="", help=text)
+        else:
+            group.addoption(flag, action="append" if repeatable else "store", metavar=metavar, help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -113,11 +135,21 @@ def texts_of(config: pytest.Config) -> dict[str, list[str]]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Runs the test once for each value of the axes that it, or one of its fixtures, takes."""
-    asked, own = metafunc.config.stash[GIVEN], axes_of(metafunc.definition)
     for name in [name for name in AXES if name in metafunc.fixturenames and name not in own_names(metafunc)]:
-        axis, filters = AXES[name], name == "counter"  # which counters suit a test, the test knows
-        values = (not filters and getattr(asked, name)) or own.get(name, axis.values)
-        metafunc.parametrize(name, values, indirect=filters, ids=[axis.spell(value) for value in values])
+        if values := values_of(name, metafunc):
+            spell = AXES[name].spell
+            rows = [pytest.param(value, marks=MARKS.get(value, ()), id=spell(value)) for value in values]
+            metafunc.parametrize(name, rows, indirect=name in ("counter", "device"))
+
+
+def values_of(name: str, metafunc: pytest.Metafunc) -> tuple[Any, ...]:
+    """Values of the axis: those of the option, else of the test, else of the table; none: it is no axis here."""
+    values = axes_of(metafunc.definition).get(name, AXES[name].values)
+    if isinstance(values, dict):  # by device: `chosen` leaves out what does not belong together
+        values = tuple(dict.fromkeys(value for some in values.values() for value in some))
+    if name == "counter":  # which counters suit a test, the test knows
+        return tuple(values)
+    return (values and getattr(metafunc.config.stash[GIVEN], name, ())) or tuple(values)
 
 
 def own_names(metafunc: pytest.Metafunc) -> set[str]:
@@ -127,9 +159,9 @@ def own_names(metafunc: pytest.Metafunc) -> set[str]:
     return {name.strip() for n in names for name in (n.split(",") if isinstance(n, str) else n)}
 
 
-def axes_of(item: pytest.Item) -> dict[str, tuple[object, ...]]:
-    """What the test's markers say about the axes; of two, the nearer one."""
-    axes: dict[str, tuple[object, ...]] = {}
+def axes_of(item: pytest.Item) -> dict[str, Any]:
+    """What the test's markers say about the axes, values or values by device; of two, the nearer one."""
+    axes: dict[str, Any] = {}
     for marker in item.iter_markers("axes"):
         for name, values in marker.kwargs.items():
             if name not in AXES:
@@ -144,7 +176,7 @@ def experiments_of(item: pytest.Item) -> list[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the tests that the options choose; `bench` only where -m names it."""
+    """Leaves the tests that the options choose; those of NAMED only where they are named."""
     known = {name for item in items for name in experiments_of(item)}
     try:
         for name in config.stash[GIVEN].experiment:
@@ -159,12 +191,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def chosen(item: pytest.Item, config: pytest.Config) -> bool:
     """Whether the options choose the test."""
     options = config.stash[GIVEN]
-    counter = item.callspec.params.get("counter") if hasattr(item, "callspec") else None
+    values = item.callspec.params if hasattr(item, "callspec") else {}
+    counter, device, clock = (values.get(name) for name in ("counter", "device", "clock"))
+    batches = axes_of(item).get("batch", ())
     return (
         (not options.experiment or not set(options.experiment).isdisjoint(experiments_of(item)))
         and (not options.counter or counter is None or counter in options.counter)
-        and ("bench" in config.option.markexpr or item.get_closest_marker("bench") is None)
+        and (clock is None or device is None or device in CLOCKS[clock].devices)
+        and (not isinstance(batches, dict) or bool(options.batch) or values["batch"] in batches[device])
+        and is_named(item, config)
     )
+
+
+def is_named(item: pytest.Item, config: pytest.Config) -> bool:
+    """Whether the test has no marker of NAMED, or has been asked for."""
+    marks = [name for name in NAMED if item.get_closest_marker(name)]
+    by_experiment = bool(config.stash[GIVEN].experiment) and marks != ["bench"]
+    return not marks or by_experiment or any(name in config.option.markexpr for name in marks)
 
 
 # Fixtures
@@ -181,8 +224,24 @@ def counter(request: pytest.FixtureRequest) -> Counter:
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest) -> str:
-    """Where the step lives: where the test's counter needs it, else on meta, where nothing is computed."""
+    """Where the step lives: the axis, else where the counter needs it, else meta, where nothing is done."""
+    if hasattr(request, "param"):
+        if reason := why_not(request.param, request.node.callspec.params.get("dtype", "fp32")):
+            pytest.skip(reason)
+        return str(request.param)
     return request.getfixturevalue("counter").device if "counter" in request.fixturenames else "meta"
+
+
+@pytest.fixture
+def given(pytestconfig: pytest.Config) -> Given:
+    """What the command line asks for."""
+    return pytestconfig.stash[GIVEN]
+
+
+@pytest.fixture
+def axes(request: pytest.FixtureRequest) -> dict[str, object]:
+    """The values that make this test one of several, and the sizes of an input."""
+    return {"input_shape": request.getfixturevalue("input_shape"), **parameters(request.node)}
 
 
 @pytest.fixture

@@ -12,7 +12,9 @@ from typing import TypeVar
 
 import models
 from measurements.counters import COUNTERS
+from measurements.devices import DTYPES
 from measurements.theory import UPDATE_COST
+from measurements.utilization import parse_peak
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -29,6 +31,18 @@ class Given:
     experiment: tuple[str, ...] = ()
     input_shape: tuple[int, ...] | None = None
     classes: int = 10
+    device: tuple[str, ...] = ()
+    dtype: tuple[str, ...] = ()
+    peak: float | None = None
+    rounds: int | None = None
+    data: str = "synthetic"
+    data_root: str = "data"
+    epoch_images: int | None = None
+    time_loading: bool = False
+
+
+DEVICES = ("cpu", "cuda")
+DATA = ("synthetic", "cifar10")
 
 
 def understand(texts: Mapping[str, Sequence[str]]) -> Given:
@@ -42,6 +56,14 @@ def understand(texts: Mapping[str, Sequence[str]]) -> Given:
         experiment=many(texts, "experiment", str.upper),
         input_shape=one(texts, "input-shape", models.parse_shape, None),
         classes=classes,
+        device=many(texts, "device", lambda name: among("device", name, DEVICES)),
+        dtype=many(texts, "dtype", lambda name: among("dtype", name, DTYPES)),
+        peak=one(texts, "peak", parse_peak, None),
+        rounds=one(texts, "rounds", whole, None),
+        data=one(texts, "data", lambda name: among("data", name, DATA), "synthetic"),
+        data_root=one(texts, "data-root", str, "data"),
+        epoch_images=one(texts, "epoch-images", whole, None),
+        time_loading="time-loading" in texts,
     )
 
 

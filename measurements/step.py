@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from measurements.ranges import annotated
 from measurements.records import MeasurementError
 
 Inputs = Tensor | tuple[Any, ...] | dict[str, Any]
@@ -28,6 +29,9 @@ class Step:
     loss_fn: called as loss_fn(output, targets), or as loss_fn(output) without targets. None: cross entropy
     with targets, else the sum of all outputs.
     optimizer: None leaves the update out.
+    autocast: the dtype that forward and loss are cast to where torch finds it safe; None: as they come.
+    scaler: scales the loss before backward and unscales before the update, as one trains in float16.
+    The step and its phases are NVTX ranges, for whoever looks with a profiler.
     """
 
     model: nn.Module
@@ -35,6 +39,8 @@ class Step:
     targets: Any = None
     loss_fn: Callable[..., Tensor] | None = None
     optimizer: torch.optim.Optimizer | None = None
+    autocast: torch.dtype | None = None
+    scaler: torch.amp.GradScaler | None = None
 
     def call(self) -> Any:
         """What the model gives for the inputs."""
@@ -49,6 +55,17 @@ class Step:
 
         Raises: StepError where the model fails on the inputs, or the loss is not one real number.
         """
+        with annotated("forward"), self._casting():
+            return self._forward()
+
+    def _casting(self) -> AbstractContextManager[Any]:
+        """Autocast, where it is wanted, on the device of the inputs."""
+        if self.autocast is None:
+            return nullcontext()
+        device = next((x.device.type for x in tensors_in(self.inputs)), "cpu")
+        return torch.autocast(device, self.autocast)
+
+    def _forward(self) -> Tensor:
         given = _describe(self.inputs)
         with _named(f"the forward of {_name(self.model)} failed on inputs of {given}", INPUTS_HINT):
             output = self.call()
@@ -86,15 +103,23 @@ class Step:
                 f"nothing to train: the loss of {_name(self.model)} needs no gradient; give the model a "
                 "parameter with requires_grad=True on the way to the loss"
             )
-        with _named(f"the backward of {_name(self.model)} failed", BACKWARD_HINT):
-            loss.backward()  # type: ignore[no-untyped-call]
+        with annotated("backward"), _named(f"the backward of {_name(self.model)} failed", BACKWARD_HINT):
+            scaled = loss if self.scaler is None else self.scaler.scale(loss)
+            scaled.backward()  # type: ignore[no-untyped-call]
 
     def update(self) -> None:
         """One step of the optimizer; one that needs a closure (LBFGS) runs forward and backward by itself."""
         if self.optimizer is None:
             return
-        with _named(f"the step of {type(self.optimizer).__name__} failed", UPDATE_HINT):
-            self.optimizer.step(self._closure if _needs_closure(self.optimizer) else None)  # type: ignore[arg-type]
+        failed = f"the step of {type(self.optimizer).__name__} failed"
+        with annotated("update"), _named(failed, UPDATE_HINT):
+            if _needs_closure(self.optimizer):
+                self.optimizer.step(self._closure)  # type: ignore[arg-type]
+            elif self.scaler is None:
+                self.optimizer.step()
+            else:
+                self.scaler.step(self.optimizer)
+                self.scaler.update()
 
     def _closure(self) -> Tensor:
         self.model.zero_grad(set_to_none=True)
@@ -104,6 +129,10 @@ class Step:
 
     def run(self) -> None:
         """The whole step, from no gradients."""
+        with annotated("step"):
+            self._run()
+
+    def _run(self) -> None:
         if self.optimizer is not None and _needs_closure(self.optimizer):
             self.update()
             return

@@ -12,6 +12,7 @@ from types import ModuleType
 COMMANDS = {
     "count": "measurements.commands.count",
     "measure": "measurements.commands.measure",
+    "roofline": "measurements.commands.roofline",
 }
 
 

@@ -185,4 +185,7 @@ def test_an_axis_that_does_not_exist_is_named(suite):
     end = suite("import pytest\n@pytest.mark.axes(bacth=(1,))\ndef test_any(batch): pass")
 
     assert end.returncode != 0
-    assert "unknown axis 'bacth'; have arch, batch, optimizer, counter" in end.stdout + end.stderr
+    assert (
+        "unknown axis 'bacth'; have arch, device, batch, dtype, clock, optimizer, counter"
+        in end.stdout + end.stderr
+    )
