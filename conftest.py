@@ -143,7 +143,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def values_of(name: str, metafunc: pytest.Metafunc) -> tuple[Any, ...]:
-    """Values of the axis: those of the option, else of the test, else of the table; none: it is no axis here."""
+    """Values of the axis: the option's, else the test's, else the table's; none where it is no axis."""
     values = axes_of(metafunc.definition).get(name, AXES[name].values)
     if isinstance(values, dict):  # by device: `chosen` leaves out what does not belong together
         values = tuple(dict.fromkeys(value for some in values.values() for value in some))
@@ -284,19 +284,29 @@ def build_step(
     input_shape: tuple[int, ...],
     classes: int,
 ) -> Callable[[str], Step]:
-    """A function that builds the step of the axes on a device: cross entropy on random input."""
+    """A function that builds the step of the axes on a device: cross entropy on random input.
+
+    A model that is not listed gets the inputs and the loss that fit it.
+    """
     import torch
 
+    from measurements.samples import inputs_for, targets_for
     from measurements.step import Step, make_optimizer
+
+    asked = request.config.stash[GIVEN].input_shape
 
     def build(device: str) -> Step:
         model = build_model(arch, classes, device)
         with torch.device(device):
-            x, targets = torch.rand(batch, *input_shape), torch.randint(classes, (batch,))
+            if models.listed(arch) is None:
+                inputs = inputs_for(model, batch, asked and (asked,), input_shape)
+                targets = targets_for(model, inputs, batch)
+            else:
+                inputs, targets = (torch.rand(batch, *input_shape),), torch.randint(classes, (batch,))
         optimizer = None
         if "optimizer" in request.fixturenames:
             optimizer = make_optimizer(request.getfixturevalue("optimizer"), model.parameters())
-        return Step(model, (x,), targets, optimizer=optimizer)
+        return Step(model, inputs, targets, optimizer=optimizer)
 
     return build
 
@@ -437,6 +447,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     saved = config.stash[RUN]
     if config.stash[GIVEN].arch and saved.rows:
         for line in agreement.lines(read(saved.folder)[1]):
+            terminalreporter.write_line(line)
+    if saved.folder.is_dir():
+        for line in scoreboard.lines(saved.folder):
             terminalreporter.write_line(line)
     if saved.rows:
         terminalreporter.write_line(f"{saved.rows} rows saved in runs/{saved.folder.name}")

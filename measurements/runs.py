@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -128,9 +129,13 @@ def read(folder: Path) -> Saved:
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of every installed distribution, none of them imported."""
+    """The versions of Python and of every installed distribution, none of them imported.
+
+    Those of counters that lie in a folder of their own are among them.
+    """
     found = {"python": platform.python_version()}
-    for distribution in metadata.distributions():
+    apart = [str(folder) for folder in sorted((Path(sys.prefix) / "apart").glob("*"))]
+    for distribution in metadata.distributions(path=[*sys.path, *apart]):
         name = distribution.metadata["Name"]
         if name:  # None in what a broken uninstall leaves behind
             found.setdefault(name.lower(), distribution.version)

@@ -150,14 +150,27 @@ def published(path: Path) -> Published:
     return Published(frozenset(head.removeprefix("#").split()), cells)
 
 
+def lines(folder: Path) -> list[str]:
+    """What a terminal shows of the run in that folder: each counter's score, and where the page is."""
+    if not (folder / MARKDOWN).is_file():
+        return []
+    rows = [SCORE, *_scores(saved(read(folder).rows))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    said = ["  ".join(f"{text:>{n}}" for text, n in zip(row, widths, strict=True)) for row in rows]
+    return [f"Who is right on the fault cases? Case by case: runs/{folder.name}/{MARKDOWN}", *said]
+
+
+SCORE = ("counter", "cases", "forward right", "both right", "wrong", "cannot run")
+
+
+def _scores(cells: Sequence[Cell]) -> list[list[str]]:
+    return [[name, *_score([cell for cell in cells if cell.counter == name])] for name in _counters(cells)]
+
+
 def as_markdown(cells: Sequence[Cell]) -> str:
     """The summary, every case by every counter, and why some cannot run."""
     counters = _counters(cells)
-    summary = pages.table(
-        ["counter", "cases", "forward right", "both right", "wrong", "cannot run"],
-        ([name, *_score([cell for cell in cells if cell.counter == name])] for name in counters),
-        WORDS,
-    )
+    summary = pages.table(SCORE, _scores(cells), WORDS)
     lines: list[list[str]] = []
     group = ""
     for row in _by_case(cells):
@@ -177,8 +190,9 @@ HEAD = """\
 `pytest --experiment A14` redoes this page, in the run's folder. {settings}.
 
 Each case is a small step of a kind that some counter was reported to count wrongly; what is right is worked
-out by hand (`tests/cases/`). *Both right*: forward, and backward where one is meant, to the last FLOP; `–`
-where the counter does not see backward, and is judged on forward alone."""
+out by hand (`tests/cases/`, each with the report it comes from). *Both right*: forward, and backward where
+one is meant, to the last FLOP; `–` where the counter does not see backward. *Wrong*: in a direction that it
+sees; so a counter may be right in forward and wrong in backward."""
 
 LEGEND = """\
 Contraction FLOP of forward and backward; a multiply-add is 2. `=`: right; `x1.02`: wrong, by this factor; a

@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
-from measurements.step import Step, tensors_in
+from measurements.step import Step
 
 POOL = 4
 """Inputs that the rounds of one timing take in turn."""
@@ -78,8 +79,16 @@ def _pool(step: Step) -> list[tuple[Any, Any]]:
 
 
 def _others(step: Step) -> tuple[Any, Any]:
-    inputs = tuple(torch.rand_like(x) for x in tensors_in(step.inputs))
-    return inputs, step.targets[torch.randperm(len(step.targets), device=step.targets.device)]
+    """Other numbers of the same sizes; what is no floating-point number (token ids) in another order."""
+
+    def other(x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        if x.is_floating_point():
+            return torch.rand_like(x)
+        return x[torch.randperm(len(x), device=x.device)] if x.dim() else x
+
+    return pytree.tree_map(other, step.inputs), pytree.tree_map(other, step.targets)
 
 
 def _sent(epoch: Iterable[tuple[Tensor, Tensor]], step: Step) -> Iterator[tuple[Any, Any]]:

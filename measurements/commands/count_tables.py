@@ -118,7 +118,7 @@ def _step(subject: Subject, pair: Pair) -> Table:
     rows = [*_sums(contraction, every, pair), None, ratios("backward : forward", 0)]
     if subject.optimizer:
         # the update is element-wise work: beside contractions too it stands with all that it costs
-        rows.append(ratios("(backward + update) : forward", every.update))
+        rows.append(ratios("(backward + all of update) : forward", every.update))
     return _pairs(pair, rows)
 
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from measurements import pages
+from measurements import METHOD, pages
 from measurements.commands.matrix import BATCH, OURS, PHASES, THEORY, UPDATES, Cell, Key, Row
 from measurements.commands.numbers import NONE, exact, percent, ratio, scaled, signed, to_one
+from measurements.counters import COUNTERS
 from measurements.records import Phase
+from measurements.runs import versions
 
 CSV, MARKDOWN = "measure.csv", "measure.md"
 
@@ -139,7 +141,7 @@ def remarks(rows: Sequence[Row]) -> list[str]:
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
-    """The tables: differences as shares, the step, differences as FLOP, their reasons."""
+    """Versions; the tables: differences as shares, the step, differences as FLOP; their reasons."""
     why = pages.table(
         ["counter", f"in, of {len(rows)}", "up to", "op", "why"],
         (
@@ -149,8 +151,23 @@ def as_markdown(rows: Sequence[Row]) -> str:
         words=("counter", "op", "why"),
     )
     step = pages.table(STEP_TITLES, (step_cells(row, exact) for row in rows), words=("architecture",))
-    parts = [MARKDOWN_HEAD, _agreements(rows, False), step, EXACT_HEAD, _agreements(rows, True)]
+    parts = [_title(rows), MARKDOWN_HEAD, _agreements(rows, False), step, EXACT_HEAD, _agreements(rows, True)]
     return "\n\n".join([*parts, *([why] if reasons(rows) else []), *remarks(rows)]) + "\n"
+
+
+def _title(rows: Sequence[Row]) -> str:
+    """What the page shows, and what its numbers depend on."""
+    installed = versions()
+    packages = [COUNTERS[key.counter].package for key in (rows[0].cells if rows else ())]
+    names = dict.fromkeys(["torch", "torchvision", *filter(None, packages)])
+    have = [f"{name} {installed[name].partition('+')[0]}" for name in names if name in installed]
+    sizes = {"x".join(map(str, row.input_shape)) for row in rows}
+    inputs = f"input {sizes.pop()}" if len(sizes) == 1 else "inputs as published"
+    return f"""\
+# Classifiers by every counter
+
+`make measure` redoes this page, in the run's folder. {", ".join(have)}, METHOD {METHOD}; {inputs},
+10 classes, cross entropy, batch {BATCH}."""
 
 
 def _agreements(rows: Sequence[Row], spell_exactly: bool) -> str:

@@ -1,19 +1,13 @@
-"""What `count` counts: a model by its name, with inputs and a loss that fit it.
+"""What `count` counts: a model by its name, with inputs and a loss that fit it (`samples.py`).
 
-Inputs, the first of these that there is:
---input-shape       random tensors of these sizes behind the batch, one for each shape ("3x64x64,1x64x64")
-example_inputs      a method of the model: `example_inputs(batch)` returns a tensor, a tuple of positional
-                    arguments or a dict of keyword arguments (token ids, masks, several tensors)
-the architecture's  the size that it is published with, once for each argument that forward requires
 Loss: mean cross entropy with random targets where the model returns one tensor of batch x classes, else the
 sum of all outputs.
 """
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import models
 from measurements.commands import CommandError, first_line
@@ -103,14 +97,18 @@ def _on_the_command_line(sentence: str) -> str:
 
 
 def _counted(asked: Asked, device: str, remark: str = "") -> Subject:
+    import torch
+
     from measurements.counters.dispatch import count_step
+    from measurements.samples import inputs_for, targets_for
     from measurements.step import tensors_in
 
     model = _model(asked, device)
-    inputs = _inputs(model, asked, device)
     name = type(model).__name__
     try:
-        targets = _targets(model, inputs, asked.batch, device)
+        with torch.device(device):
+            inputs = inputs_for(model, asked.batch, asked.shapes, models.input_shape(asked.arch))
+        targets = targets_for(model, inputs, asked.batch)
         work = count_step(model, inputs, targets, optimizer=asked.optimizer)
     except MeasurementError as error:
         raise CommandError(_on_the_command_line(str(error))) from error
@@ -151,75 +149,6 @@ def _model(asked: Asked, device: str) -> nn.Module:
         raise CommandError(
             f"{asked.arch!r} failed to build with {asked.classes} classes: {first_line(error)}"
         ) from error
-
-
-def _inputs(model: nn.Module, asked: Asked, device: str) -> Any:
-    import torch
-
-    own = getattr(model, "example_inputs", None)
-    if asked.shapes is None and callable(own):
-        try:
-            with torch.device(device):
-                inputs = own(asked.batch)
-        except Exception as error:
-            raise CommandError(
-                f"{asked.arch!r}: example_inputs({asked.batch}) failed: {first_line(error)}"
-            ) from error
-        if not isinstance(inputs, torch.Tensor | tuple | dict):
-            kind = type(inputs).__name__
-            raise CommandError(
-                f"{asked.arch!r}: example_inputs returned {kind}; return a tensor, a tuple of arguments or a "
-                "dict of them"
-            )
-        return inputs
-    shapes = asked.shapes or (models.input_shape(asked.arch),) * _required_arguments(model)
-    dtype = next((w.dtype for w in model.parameters() if w.is_floating_point()), None)
-    try:
-        with torch.device(device):
-            return tuple(torch.rand(asked.batch, *shape, dtype=dtype) for shape in shapes)
-    except (RuntimeError, TypeError) as error:  # more elements than 64 bits number
-        sizes = ", ".join("x".join(map(str, (asked.batch, *shape))) for shape in shapes)
-        raise CommandError(
-            f"no tensor can have the size {sizes} ({first_line(error)}); "
-            "give a smaller --batch or --input-shape"
-        ) from error
-
-
-def _required_arguments(model: nn.Module) -> int:
-    """Arguments without which forward cannot be called; at least 1."""
-    required = [
-        parameter
-        for parameter in inspect.signature(model.forward).parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    return max(1, len(required))
-
-
-def _targets(model: nn.Module, inputs: Any, batch: int, device: str) -> Tensor | None:
-    """Random classes where the model returns batch x classes; None where the outputs are to be summed."""
-    import torch
-
-    from measurements.preservation import preserved
-    from measurements.step import Step
-
-    outputs: list[Any] = []
-
-    def keep(output: Any) -> Tensor:
-        outputs.append(output)
-        return torch.zeros(())
-
-    with preserved(model, inputs=inputs), torch.no_grad():
-        Step(model, inputs, loss_fn=keep).forward()
-    output = outputs[0]
-    if (
-        isinstance(output, torch.Tensor)
-        and output.is_floating_point()
-        and output.dim() == 2
-        and len(output) == batch
-    ):
-        return torch.randint(output.shape[1], (batch,), device=device)
-    return None
 
 
 def _holds_integers(x: Tensor) -> bool:

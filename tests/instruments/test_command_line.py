@@ -178,8 +178,8 @@ BAD = {  # the words: the sentence about them
         "our_nets:fails",
     ): "'our_nets:fails' failed to build its model (RuntimeError: no weights today)",
     ("count", "our_nets:ends"): "'our_nets:ends' ended the program while it was imported or built (exit 3)",
-    ("count", "our_nets:Listed"): "'our_nets:Listed': example_inputs returned list; return a tensor, a tuple",
-    ("count", "our_nets:Needy"): "'our_nets:Needy': example_inputs(1) failed: KeyError: 'length'",
+    ("count", "our_nets:Listed"): "Listed: example_inputs returned list; return a tensor, a tuple",
+    ("count", "our_nets:Needy"): "Needy: example_inputs(1) failed: KeyError: 'length'",
     ("count", "our_nets:Frozen", "--input-shape", "8"): "optimizer 'sgd' has no parameter to update",
     ("count", "our_nets:Classes", "--input-shape", "8"): "no floating-point tensor to sum; make the model",
     (
@@ -428,7 +428,7 @@ def test_ratios_are_those_of_the_law(command):
     found = {cells[0]: cells[1] for cells in said if len(cells) > 1}
     assert found["backward : forward"] == f"{float(theory.ratio(first, others)):.3f}"
     with_update = theory.ratio(first, others, 13 * parameters)
-    assert found["(backward + update) : forward"] == f"{float(with_update):.3f}"
+    assert found["(backward + all of update) : forward"] == f"{float(with_update):.3f}"
     assert found["forward"] == f"{first + others:,}"
 
 

@@ -25,6 +25,9 @@ ROOMS: dict[
     "measurements/devices.py": ("torch", "pynvml", "measurements.records"),
     "measurements/roofline.py": ("measurements.records",),
     "measurements/utilization.py": ("measurements.records",),
+    "measurements/samples.py": (
+        *("torch", "measurements.preservation", "measurements.records", "measurements.step"),
+    ),
     "measurements/ranges.py": ("nvtx",),
     "measurements/precision.py": ("torch", "measurements.step"),
     "measurements/clocks.py": ("torch",),
@@ -87,6 +90,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {  # (file, import): why
     ("models/timm_models.py", "timm"): "optional: only for names that begin with timm:",
     ("conftest.py", "torch"): "the fixture step, inside its function",
     ("conftest.py", "measurements.step"): "the fixture step, inside its function",
+    ("conftest.py", "measurements.samples"): "the fixture step, inside its function",
 }
 
 NO_TORCH_AT_IMPORT = (  # what pytest, and every command, imports before it knows what it needs
