@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import models
-from measurements import METHOD, agreement, scoreboard
+from measurements import METHOD, agreement, saved_times, scoreboard
 from measurements.clocks import CLOCKS
 from measurements.comparison import columns, difference
 from measurements.counters import COUNTERS, Counter, differences
@@ -115,11 +115,22 @@ def pytest_configure(config: pytest.Config) -> None:
     name = "-".join([*texts["run"], *worker]) if "run" in texts else None
     command = ["pytest", *config.invocation_params.args]
     try:
-        config.stash[GIVEN] = understand(texts)
+        config.stash[GIVEN] = given = understand(texts)
         config.stash[RUN] = Run.create(config.rootpath / "runs", name, texts, command)
     except ValueError as error:
         option = "--run: " if isinstance(error, RunError) else ""
         raise pytest.UsageError(f"{option}{error}") from None
+    if config.pluginmanager.hasplugin("benchmark"):
+        saves_times(config, given)
+
+
+def saves_times(config: pytest.Config, given: Given) -> None:
+    """Has pytest-benchmark save under the device's name, for which it has no option."""
+    import pytest_benchmark.session
+
+    info = saved_times.machine_info(given.dtype)
+    on_gpu = "gpu" in config.option.markexpr or "cuda" in given.device
+    pytest_benchmark.session.get_machine_id = lambda: saved_times.folder(info, on_gpu)
 
 
 def texts_of(config: pytest.Config) -> dict[str, list[str]]:
@@ -459,3 +470,31 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
     """Counted against theory, op by op."""
     lines = difference(left, right) if op == "==" else None
     return lines and [f"counted == theory; {lines[0]}", *lines[1:]]
+
+
+# Saved times, which `pytest-benchmark compare` reads with the first of these
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_group_stats(config: object, benchmarks: Iterable[dict[str, Any]], group_by: str) -> Any:
+    """Utilization beside the time: pytest-benchmark's table takes no further column, but a longer name."""
+    from pytest_benchmark.plugin import pytest_benchmark_group_stats as grouped
+
+    named = [{**bench, "name": saved_times.with_utilization(bench)} for bench in benchmarks]
+    return grouped(config, named, group_by)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, object]) -> None:
+    """Only what a time depends on."""
+    machine_info.clear()
+    machine_info.update(saved_times.machine_info(config.stash[GIVEN].dtype))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_compare_machine_info(
+    machine_info: dict[str, object], compared_benchmark: dict[str, Any], benchmarksession: Any
+) -> None:
+    """Says in one line what the two runs differ in."""
+    for said in saved_times.differing(machine_info, compared_benchmark["machine_info"]):
+        benchmarksession.logger.info(f"Careful, the runs differ: {said}", yellow=True, bold=True)

@@ -14,10 +14,13 @@ from __future__ import annotations
 import difflib
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from measurements.records import MeasurementError
+
+T = TypeVar("T")
 
 DTYPES = ("fp32", "tf32", "bf16", "fp16")
 
@@ -198,6 +201,36 @@ def driver_peak(index: int = 0) -> tuple[float, str]:
     cudaexperiments/kernellevel/achievedflops.htm
     Raises: DeviceError where there is no NVIDIA driver to ask, or no such GPU.
     """
+    asked = _asked(
+        index,
+        lambda nvml, gpu: (
+            nvml.nvmlDeviceGetName(gpu),
+            nvml.nvmlDeviceGetNumGpuCores(gpu),
+            nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
+        ),
+    )
+    name, cores, megahertz = asked
+    return cores * megahertz * 1e6 * 2, f"driver: {name}, {cores} cores x {megahertz} MHz x 2"
+
+
+def driver_facts(index: int = 0) -> dict[str, object]:
+    """What the driver says of a GPU that a time depends on: its name, highest clocks in MHz, and the driver.
+
+    Raises: DeviceError as driver_peak.
+    """
+    return _asked(
+        index,
+        lambda nvml, gpu: {
+            "gpu": nvml.nvmlDeviceGetName(gpu),
+            "driver": nvml.nvmlSystemGetDriverVersion(),
+            "core_megahertz": nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
+            "memory_megahertz": nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_MEM),
+        },
+    )
+
+
+def _asked(index: int, question: Callable[[Any, Any], T]) -> T:
+    """What the driver answers to question(pynvml, handle of the GPU)."""
     try:
         import pynvml  # type: ignore[import-untyped]
     except ModuleNotFoundError:
@@ -207,17 +240,13 @@ def driver_peak(index: int = 0) -> tuple[float, str]:
     try:
         pynvml.nvmlInit()
         try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            name = pynvml.nvmlDeviceGetName(handle)
-            cores = pynvml.nvmlDeviceGetNumGpuCores(handle)
-            megahertz = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
+            return question(pynvml, pynvml.nvmlDeviceGetHandleByIndex(index))
         finally:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
         raise DeviceError(
             f"needs a driver that tells cores and clock of GPU {index}; NVML says: {error}"
         ) from error
-    return cores * megahertz * 1e6 * 2, f"driver: {name}, {cores} cores x {megahertz} MHz x 2"
 
 
 def why_not(device: str, dtype: str = "fp32") -> str | None:

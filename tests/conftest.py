@@ -128,6 +128,8 @@ def time_rounds(
         ceiling.measure()
         peaks.append(ceiling.peak())
         first = asdict(peaks[0])
+        statistic, parts = ("median", 1) if epoch is None else ("mean", rounds)
+        benchmark.extra_info.update(statistic=statistic, parts=parts)
         benchmark.extra_info.update({f"peak_{name}": value for name, value in first.items()})
         seconds = [float(x) for x in benchmark.stats.stats.data]
         whole = statistics.median(seconds) if epoch is None else sum(seconds)
