@@ -110,18 +110,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Checks the options, and names the run that rows will be saved in."""
-    texts = texts_of(config)
-    worker = filter(None, [os.environ.get("PYTEST_XDIST_WORKER")])  # each process saves a run of its own
-    name = "-".join([*texts["run"], *worker]) if "run" in texts else None
-    command = ["pytest", *config.invocation_params.args]
     try:
-        config.stash[GIVEN] = given = understand(texts)
-        config.stash[RUN] = Run.create(config.rootpath / "runs", name, texts, command)
+        config.stash[GIVEN] = understand(texts_of(config))
+        config.stash[RUN] = new_run(config)
     except ValueError as error:
         option = "--run: " if isinstance(error, RunError) else ""
         raise pytest.UsageError(f"{option}{error}") from None
     if config.pluginmanager.hasplugin("benchmark"):
-        saves_times(config, given)
+        saves_times(config, config.stash[GIVEN])
+
+
+def new_run(config: pytest.Config) -> Run:
+    """The run of this process; with pytest-xdist, each process saves one of its own."""
+    texts = texts_of(config)
+    worker = filter(None, [os.environ.get("PYTEST_XDIST_WORKER")])
+    name = "-".join([*texts["run"], *worker]) if "run" in texts else None
+    return Run.create(config.rootpath / "runs", name, texts, ["pytest", *config.invocation_params.args])
 
 
 def saves_times(config: pytest.Config, given: Given) -> None:

@@ -41,6 +41,7 @@ def preserved(
     weights = list(dict.fromkeys(weights))
     leaves = [*weights, *(x for x in tensors_in(inputs) if x.is_leaf)]
     gradients = [(x, x.grad) for x in leaves]
+    trained = [(x, x.requires_grad) for x in leaves]
     # a forward may write into any of these
     values = _values([*weights, *model.buffers(), *tensors_in(inputs)])
     values += _values([grad for _, grad in gradients if grad is not None])
@@ -58,6 +59,9 @@ def preserved(
         with torch.no_grad():
             for tensor, value in values:
                 _copy_back(tensor, value)
+        for weight, needs in trained:
+            if weight.requires_grad != needs:
+                weight.requires_grad_(needs)
         for leaf, grad in gradients:
             leaf.grad = grad
         state()
@@ -77,14 +81,32 @@ def _is_empty_of_numbers(x: Tensor) -> bool:
 def _copy_back(tensor: Tensor, value: Tensor) -> None:
     """The old elements in the old tensor; one that did not change is left alone, and keeps its version.
 
-    One that was resized (an observer's extremes, before it saw any) gets its sizes back as well.
+    One that was resized (an observer's extremes, before it saw any), or given another dtype (by half()), gets
+    sizes and dtype back as well. Left alone is what torch cannot write to or compare: an expanded view, whose
+    elements come back with those of the tensor that it shows, and dtypes that only hold data.
     """
-    if tensor.is_inference() or tensor.layout is not torch.strided or tensor.is_nested:
+    if tensor.is_inference() or tensor.is_nested:
         return
-    if tensor.shape != value.shape:
+    if tensor.shape != value.shape or tensor.dtype != value.dtype:
         tensor.data = value
-    elif not _is_empty_of_numbers(tensor) and not torch.equal(tensor, value):
-        tensor.detach().copy_(value)
+        return
+    if _is_empty_of_numbers(tensor) or _is_expanded(tensor):
+        return
+    try:
+        if tensor.layout is not torch.strided:
+            tensor.data = value
+        elif not torch.equal(tensor, value):
+            tensor.detach().copy_(value)
+    except RuntimeError as error:
+        if "not implemented for" not in str(error):
+            raise
+
+
+def _is_expanded(x: Tensor) -> bool:
+    """Whether some of its elements are one and the same in memory."""
+    if x.layout is not torch.strided:
+        return False
+    return any(size > 1 and not step for size, step in zip(x.shape, x.stride(), strict=True))
 
 
 def _optimizer_state(optimizer: torch.optim.Optimizer | None) -> Callable[[], None]:

@@ -51,7 +51,7 @@ def inputs_for(model: nn.Module, batch: int, shapes: Shapes | None, published: t
 def _own(example_inputs: Any, batch: int, name: str) -> Any:
     try:
         inputs = example_inputs(batch)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SampleError(f"{name}: example_inputs({batch}) failed: {_first_line(error)}") from error
     if not isinstance(inputs, Tensor | tuple | dict):
         raise SampleError(

@@ -153,7 +153,7 @@ def _named(what: str, hint: str) -> Iterator[None]:
         yield
     except MeasurementError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise StepError(f"{what}: {type(error).__name__}: {first}; {hint}") from error
 
@@ -237,7 +237,10 @@ def _sum(parts: list[Tensor]) -> Tensor:
 
 
 def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
-    return isinstance(optimizer, torch.optim.LBFGS)
+    """Whether its step cannot do without: LBFGS, and those whose step requires it, as SAM's."""
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    required = closure is not None and closure.default is closure.empty
+    return isinstance(optimizer, torch.optim.LBFGS) or required
 
 
 # --------------------------------------------------------------------------- optimizers

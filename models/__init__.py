@@ -75,7 +75,13 @@ def build(name: str, classes: int = 10) -> nn.Module:
     module, function = (row.builder if row else f"{_family(name)}:build").split(":")
     from models import on_meta
 
-    return on_meta.build(getattr(on_meta.imported(module), function), name, classes)
+    try:
+        return on_meta.build(getattr(on_meta.imported(module), function), name, classes)
+    except SystemExit as error:
+        raise ArchitectureError(
+            f"{name!r} ended the program while it was imported or built (exit {error.code}); "
+            "move what runs at import under if __name__ == '__main__'"
+        ) from error
 
 
 def input_shape(name: str) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ the bound, but for convolutions by algorithms that multiply less than is counted
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import pytest
@@ -110,21 +111,30 @@ DGX = "Tesla P100-SXM2-16GB"
 CLASSES = 1000
 
 
+@functools.cache
+def model_on_meta(arch):
+    """The architecture for ImageNet's classes."""
+    import torch
+    from torchvision.models import get_model
+
+    import models
+
+    with torch.device("meta"):
+        if arch == "inception_v3":
+            return get_model(arch, num_classes=CLASSES, aux_logits=False, init_weights=False)
+        return models.build(arch, CLASSES)
+
+
 def records_of(arch, batch):
     """One SGD step on ImageNet's sizes, counted on meta."""
     import torch
-    from torchvision.models import get_model
 
     import models
     from measurements import count_step
 
     with torch.device("meta"):
-        if arch == "inception_v3":
-            model = get_model(arch, num_classes=CLASSES, aux_logits=False, init_weights=False)
-        else:
-            model = models.build(arch, CLASSES)
         x, targets = torch.rand(batch, *models.input_shape(arch)), torch.randint(CLASSES, (batch,))
-    return count_step(model, x, targets, optimizer="sgd").records
+    return count_step(model_on_meta(arch), x, targets, optimizer="sgd").records
 
 
 @pytest.mark.parametrize(

@@ -196,13 +196,20 @@ def _works(counter: Counter, step: Step) -> Iterator[tuple[tuple[str, ...], Work
 
 
 def _step(arch: str, device: str) -> Step:
-    """The step of the studies: random input of the published size, 10 classes, cross entropy."""
+    """The step of the studies: random input of the published size, 10 classes, cross entropy.
+
+    A model that is not listed gets the inputs and the loss that fit it.
+    """
     import torch
 
+    from measurements.samples import inputs_for, targets_for
     from measurements.step import Step
 
     with torch.device(device):
         model = models.build(arch, CLASSES)
+        if models.listed(arch) is None:
+            inputs = inputs_for(model, BATCH, None, models.input_shape(arch))
+            return Step(model, inputs, targets_for(model, inputs, BATCH))
         x, targets = torch.rand(BATCH, *models.input_shape(arch)), torch.randint(CLASSES, (BATCH,))
     return Step(model, (x,), targets)
 

@@ -140,11 +140,6 @@ def _model(asked: Asked, device: str) -> nn.Module:
             return models.build(asked.arch, asked.classes)
     except models.ArchitectureError as error:
         raise CommandError(str(error)) from error
-    except SystemExit as error:
-        raise CommandError(
-            f"{asked.arch!r} ended the program while it was imported or built (exit {error.code}); "
-            "move what runs at import under if __name__ == '__main__'"
-        ) from error
     except Exception as error:
         raise CommandError(
             f"{asked.arch!r} failed to build with {asked.classes} classes: {first_line(error)}"

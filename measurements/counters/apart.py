@@ -13,6 +13,8 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
+import time
 from multiprocessing.connection import Connection, Pipe
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +119,8 @@ def end_all() -> None:
 
 
 def answer(channel_number: int) -> None:
-    """What the process does: it answers questions until nobody asks any more."""
+    """What the process does: it answers questions until nobody asks any more, or whoever asked is gone."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     channel = Connection(channel_number)
     while True:
         try:
@@ -125,6 +128,13 @@ def answer(channel_number: int) -> None:
         except (EOFError, ConnectionError):
             os._exit(0)
         channel.send_bytes(cloudpickle.dumps(_answer(question)))
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process, whatever it is doing, soon after its parent has ended."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 def _answer(question: bytes) -> Work | str:

@@ -18,6 +18,8 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import torch
+
 from measurements.counters.adapter import Call, left_as_found, macs_of_functions, named, silenced
 
 
@@ -46,6 +48,10 @@ def count(step: Step) -> Work:
     """FLOP of the forward pass by calflops, two for each of its MACs, by module."""
     with left_as_found(step), named("calflops", step), silenced():
         call = Call(step).eval()  # as its calculate_flops does
+        with torch.no_grad():
+            call(
+                *call.tensors
+            )  # torch imports parts when first called, which must not meet replaced functions
         profiler = CalFlopsPipline(call, include_backPropagation=False, compute_bp_factor=2.0)
         return macs_of_functions(
             call, profiler.start_flops_calculate, profiler.get_total_macs, profiler.end_flops_calculate

@@ -186,3 +186,37 @@ sys.stdin.read()
             break
         time.sleep(0.1)
     assert not lives(process)
+
+
+CHILD = """
+import os, sys
+from measurements.counters import apart
+process = apart.Process([])
+print(process.process.pid, flush=True)
+process.channel.send_bytes(__import__("cloudpickle").dumps(("time:sleep", 600)))
+__import__("time").sleep(600)
+"""
+
+
+def test_a_process_does_not_outlive_whoever_asked():
+    """Killed in the middle of a question, it leaves nobody behind who goes on counting."""
+    import os
+    import subprocess
+    import sys
+    import time
+    from pathlib import Path
+
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD], cwd=root, stdout=subprocess.PIPE, text=True
+    ) as asker:
+        pid = int(asker.stdout.readline())
+        time.sleep(2)
+        asker.kill()
+    end = time.monotonic() + 30
+    while time.monotonic() < end and Path(f"/proc/{pid}").exists():
+        time.sleep(0.1)
+    gone = not Path(f"/proc/{pid}").exists()
+    if not gone:
+        os.kill(pid, 9)
+    assert gone

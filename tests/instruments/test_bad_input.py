@@ -333,3 +333,20 @@ def test_a_wrong_choice_about_unknown_operations() -> None:
 
     with pytest.raises(ValueError, match="unknown on_unknown 'skip'; have raise, warn"):
         count_step(linear(), ones(), on_unknown="skip")
+
+
+def test_a_model_that_ends_the_program_ends_in_a_sentence():
+    """Its forward calls sys.exit: the step fails, not whoever counts it."""
+    import sys
+
+    import torch
+
+    from measurements import count_step
+
+    class Exits(torch.nn.Linear):
+        def forward(self, x):
+            sys.exit(3)
+
+    said = r"the forward of Exits failed on inputs of 1x2 .*: SystemExit: 3; give"
+    with pytest.raises(ValueError, match=said):
+        count_step(Exits(2, 2), torch.rand(1, 2))

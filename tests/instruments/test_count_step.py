@@ -377,3 +377,22 @@ def test_a_model_is_counted_in_the_number_format_that_it_has() -> None:
 
     assert (single.total, single.update) == (half.total, half.update)
     assert single.bytes > half.bytes
+
+
+def test_an_optimizer_whose_step_requires_a_closure_gets_one():
+    """As SAM's: forward and backward run within its step, once."""
+    import torch
+
+    from measurements import count_step
+
+    class Sharp(torch.optim.SGD):
+        def step(self, closure):
+            closure()
+            super().step()
+
+    layer = torch.nn.Linear(3, 3)
+    work = count_step(layer, torch.rand(2, 3), optimizer=Sharp(layer.parameters(), lr=0.1))
+    plain = count_step(layer, torch.rand(2, 3), optimizer="sgd")
+
+    assert (work.forward, work.backward, work.update) == (plain.forward, plain.backward, plain.update)
+    assert work.update == 2 * 12

@@ -555,3 +555,53 @@ def test_no_function_of_torch_is_ours_afterwards() -> None:
 
     rooms = {name: str(getattr(value, "__module__", "")) for _, name, value in functions_of_torch()}
     assert [name for name, room in rooms.items() if room.startswith("measurements")] == []
+
+
+def odd_state():
+    """A module whose forward changes what is hard to bring back, and the functions that look at it."""
+    import warnings
+
+    import torch
+
+    class Odd(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 3)
+            self.register_buffer("shown", torch.zeros(1, 3))
+            self.register_buffer("view", self.shown.expand(4, 3))
+            self.register_buffer("sparse", torch.eye(3).to_sparse())
+            with warnings.catch_warnings(action="ignore"):  # "support is experimental"
+                self.register_buffer("data", torch.zeros(3, dtype=torch.complex32))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.shown.add_(1)
+            self.sparse.mul_(2)
+            self.layer.bias.requires_grad_(False)
+            self.layer.double()
+            return self.layer(x.double())
+
+    return Odd()
+
+
+def test_what_is_hard_to_bring_back_is_brought_back():
+    """A buffer and a view of it, sparse elements, a dtype, whether a weight is trained; optimizer state."""
+    import torch
+
+    from measurements import count_step
+
+    model = odd_state()
+    optimizer = torch.optim.Adam(model.parameters())
+    weight = model.layer.weight.detach().clone()
+    model.layer.weight.grad = gradient = torch.ones(3, 3)
+
+    work = count_step(model, torch.rand(2, 3), optimizer=optimizer)
+
+    assert work.contraction.forward == 2 * 2 * 3 * 3
+    assert not optimizer.state
+    assert model.layer.weight.grad is gradient
+    assert torch.equal(model.layer.weight, weight)  # also by dtype
+    assert model.layer.weight.dtype == torch.float32
+    assert model.layer.bias.requires_grad
+    assert torch.equal(model.shown, torch.zeros(1, 3))
+    assert torch.equal(model.view, torch.zeros(4, 3))
+    assert torch.equal(model.sparse.to_dense(), torch.eye(3))

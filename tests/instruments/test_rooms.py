@@ -28,6 +28,7 @@ ROOMS: dict[
     "measurements/samples.py": (
         *("torch", "measurements.preservation", "measurements.records", "measurements.step"),
     ),
+    "measurements/saved_times.py": ("measurements.METHOD", "measurements.devices", "measurements.runs"),
     "measurements/ranges.py": ("nvtx",),
     "measurements/precision.py": ("torch", "measurements.step"),
     "measurements/clocks.py": ("torch",),
@@ -57,6 +58,7 @@ ROOMS: dict[
         *("pytest", "models", "measurements.METHOD", "measurements.records", "measurements.comparison"),
         *("measurements.counters", "measurements.options", "measurements.runs", "measurements.scoreboard"),
         *("measurements.agreement", "measurements.clocks", "measurements.devices"),
+        "measurements.saved_times",
     ),
     "tests/": ("pytest", "hypothesis", "torch", "torchvision", "models", "measurements", "tests"),
     "tests/instruments/": ("*",),
@@ -90,6 +92,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {  # (file, import): why
     ("models/timm_models.py", "timm"): "optional: only for names that begin with timm:",
     ("conftest.py", "torch"): "the fixture step, inside its function",
     ("conftest.py", "measurements.step"): "the fixture step, inside its function",
+    ("conftest.py", "pytest_benchmark"): "its folder has no option, and its table no column",
     ("conftest.py", "measurements.samples"): "the fixture step, inside its function",
 }
 
@@ -102,6 +105,7 @@ NO_TORCH_AT_IMPORT = (  # what pytest, and every command, imports before it know
         "measurements/comparison.py",
         "measurements/devices.py",
         "measurements/clocks.py",
+        "measurements/saved_times.py",
         "measurements/utilization.py",
         "measurements/options.py",
         "measurements/roofline.py",
