@@ -1,8 +1,10 @@
 # make measure   the main job: every architecture by every counter, on screen and as CSV in the run's folder;
-#                then every counter on the cases that some counter was reported to get wrong, the scoreboard
+#                then every counter on the cases that some counter was reported to get wrong, the scoreboard;
+#                then five architectures timed on this CPU, and their utilization
 # make test      all tests, on the newest torch
 # make test-p100 all tests, on the last torch that has kernels for the P100
-# make bench     the cost of counting, as ratios
+# make gpu       the timed experiments on this machine's GPU, on the last torch that has kernels for the P100
+# make bench     the cost of counting and of timing, as ratios
 # make lint      ruff and mypy
 # make clean     removes what make and the tests made, but no saved run
 #
@@ -12,20 +14,25 @@
 PYTHON ?= python3
 READY := .venv/ready
 READY_P100 := .venv-p100/ready
+TIMED := resnet18,resnet50,alexnet,mobilenet_v2,efficientnet_b0
 LISTS := requirements.txt requirements-counters.txt
 
 .DELETE_ON_ERROR:
-.PHONY: measure test test-p100 bench lint clean
+.PHONY: measure test test-p100 gpu bench lint clean
 
 measure: $(READY)
 	.venv/bin/python -m measurements measure
 	.venv/bin/python -m pytest -q --experiment A14
+	.venv/bin/python -m pytest -q -m cpu --experiment A11 --arch $(TIMED)
 
 test: $(READY)
 	.venv/bin/python -m pytest
 
 test-p100: $(READY_P100)
 	.venv-p100/bin/python -m pytest
+
+gpu: $(READY_P100)
+	.venv-p100/bin/python -m pytest -m gpu
 
 bench: $(READY)
 	.venv/bin/python -m pytest -m bench

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import models
-from measurements import METHOD, agreement, saved_times, scoreboard
+from measurements import METHOD, agreement, saved_times, scoreboard, utilization
 from measurements.clocks import CLOCKS
 from measurements.comparison import columns, difference
 from measurements.counters import COUNTERS, Counter, differences
@@ -458,16 +458,15 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """How many rows were saved, and where."""
+    """What the rows say: counters to believe, the scoreboard, utilization; how many there are, and where."""
     saved = config.stash[RUN]
-    if config.stash[GIVEN].arch and saved.rows:
-        for line in agreement.lines(read(saved.folder)[1]):
-            terminalreporter.write_line(line)
-    if saved.folder.is_dir():
-        for line in scoreboard.lines(saved.folder):
-            terminalreporter.write_line(line)
-    if saved.rows:
-        terminalreporter.write_line(f"{saved.rows} rows saved in runs/{saved.folder.name}")
+    if not saved.rows:
+        return
+    rows = read(saved.folder).rows
+    said = agreement.lines(rows) if config.stash[GIVEN].arch else []
+    said += [*scoreboard.lines(rows, saved.folder.name), *utilization.lines(rows)]
+    for line in (*said, f"{saved.rows} rows saved in runs/{saved.folder.name}"):
+        terminalreporter.write_line(line)
 
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:

@@ -18,3 +18,10 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]], words: Collectio
     marks = ["---" if title in words else "--:" for title in titles]
     lines = [titles, marks, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def columns(rows: Iterable[Sequence[str]]) -> list[str]:
+    """The rows as lines of a terminal, each column as wide as its widest cell and aligned right."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{text:>{n}}" for text, n in zip(row, widths, strict=True)) for row in rows]

@@ -150,14 +150,13 @@ def published(path: Path) -> Published:
     return Published(frozenset(head.removeprefix("#").split()), cells)
 
 
-def lines(folder: Path) -> list[str]:
-    """What a terminal shows of the run in that folder: each counter's score, and where the page is."""
-    if not (folder / MARKDOWN).is_file():
+def lines(rows: Iterable[dict[str, object]], run: str) -> list[str]:
+    """What a terminal shows of a run's cells: each counter's score, and where the page is."""
+    cells = saved(rows)
+    if not cells:
         return []
-    rows = [SCORE, *_scores(saved(read(folder).rows))]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    said = ["  ".join(f"{text:>{n}}" for text, n in zip(row, widths, strict=True)) for row in rows]
-    return [f"Who is right on the fault cases? Case by case: runs/{folder.name}/{MARKDOWN}", *said]
+    head = f"Who is right on the fault cases? Case by case: runs/{run}/{MARKDOWN}"
+    return [head, *pages.columns([SCORE, *_scores(cells)])]
 
 
 SCORE = ("counter", "cases", "forward right", "both right", "wrong", "cannot run")

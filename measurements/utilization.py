@@ -17,7 +17,9 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from measurements import pages
 from measurements.records import MeasurementError
 
 CONVENTIONS = {"fma2": 1, "fma1": 2}
@@ -116,6 +118,38 @@ def fewer(kernels: Mapping[str, float]) -> str | None:
     return (
         f"{share:.0%} of the kernels' time convolves with fewer multiplications: {', '.join(sorted(found))}"
     )
+
+
+def lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What a terminal shows of a run's utilizations: a line for each timing, all peaks beside each other."""
+    timings: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["kind"] == "utilization":
+            timings.setdefault(row["test"], []).append(row)
+    if not timings:
+        return []
+    kinds = list(dict.fromkeys(row["peak"] for found in timings.values() for row in found))
+    titles = ["architecture", "device", "batch", "dtype", "clock", "what", "seconds", "TFLOP/s"]
+    titles += [f"of {kind}" for kind in kinds]
+    table = pages.columns([titles, *(_line(found, kinds) for found in timings.values())])
+    return ["Utilization (as study A counts, a multiply-add is 1) <= the roofline's bound:", *table]
+
+
+def _line(found: list[Mapping[str, Any]], kinds: list[str]) -> list[str]:
+    axes, first = found[0]["axes"], found[0]
+    what = axes.get("method", axes["phase"])
+    by = {(row["peak"], row["convention"]): row for row in found}
+    ours = [by.get((kind, "fma2")) for kind in kinds]
+    cells = [
+        f"{row['utilization']:.3f} ({by[row['peak'], 'fma1']['utilization']:.3f})"
+        + (f" <= {row['bound']:.2f}" if row["bound"] else "")
+        if row
+        else "-"
+        for row in ours
+    ]
+    rate = f"{first['flop'] / first['seconds'] / 1e12:.4g}"
+    place = [str(axes.get(name, "-")) for name in ("arch", "device", "batch", "dtype", "clock")]
+    return [*place, str(what), f"{first['seconds']:.4g}", rate, *cells]
 
 
 def parse_peak(text: str) -> float:

@@ -6,6 +6,7 @@ Theory is asserted before anything is timed; what was timed is saved before it i
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -164,6 +165,51 @@ def kernels_of(work: Any, device: str) -> dict[str, float]:
     return clock.kernels  # type: ignore[attr-defined, no-any-return]
 
 
+class Progress:
+    """Says after each timed test how far the run is, and how long the rest may take."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        """Of the run with that configuration."""
+        self.config = config
+        self.timed: list[str] = []
+        self.done = 0
+        self.start = time.monotonic()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Those that will be timed."""
+        self.timed = [item.nodeid for item in session.items if is_timed(item)]
+        self.start = time.monotonic()
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """One line."""
+        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
+        if nodeid not in self.timed or terminal is None:
+            return
+        self.done += 1
+        passed = time.monotonic() - self.start
+        left = passed / self.done * (len(self.timed) - self.done)
+        name = nodeid.rpartition("::")[2]
+        place = f"{self.done} of {len(self.timed)}"
+        line = f" {name}: {place}, {clock_of(passed)} elapsed, about {clock_of(left)} left"
+        terminal.ensure_newline()
+        terminal.write_line(line)
+
+
+def clock_of(seconds: float) -> str:
+    """Minutes and seconds, "4:05"."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+
+
+def is_timed(item: pytest.Item) -> bool:
+    """Whether it runs by a device's clock."""
+    return not {"cpu", "gpu"}.isdisjoint(marker.name for marker in item.iter_markers())
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Shows progress."""
+    config.pluginmanager.register(Progress(config))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     """A step that does not fit into memory is a skip that says so."""
@@ -181,7 +227,7 @@ def skipped_without_memory(item: pytest.Item) -> Iterator[None]:
     try:
         return (yield)
     except (RuntimeError, MemoryError, MeasurementError) as error:
-        if not {"cpu", "gpu"} & {marker.name for marker in item.iter_markers()}:
+        if not is_timed(item):
             raise
         from measurements.timing import out_of_memory
 

@@ -21,14 +21,18 @@ PINNED = (  # a renamed id silently restarts a user's history
     "tests/test_linear_in_batch.py::test_a_counter_is_linear_less_what_is_explained[alexnet-b064-fvcore]",
     "tests/test_roofline.py::test_memory_caps_the_outliers_and_no_other[mobilenet_v2-b064-sgd]",
     "tests/test_roofline.py::test_what_was_published_is_below_the_bound[tensorflow-vgg16-b064]",
+    "tests/test_time_by_batch.py::test_an_image_in_a_batch[resnet50-cpu-b008-fp32-profiler]",
+    "tests/test_time_of_phases.py::test_a_phase[resnet50-cuda-b064-fp32-sgd-backward]",
+    "tests/test_utilization.py::test_of_a_batch[resnet50-cuda-b064-fp32]",
     "tests/instruments/test_runs.py::test_a_plain_name_is_the_folder[p100.fp32]",
 )
 
-MARKERS = ("theory", "counters", "bench", "experiment", "axes")
+MARKERS = ("theory", "counters", "cpu", "gpu", "bench", "experiment", "axes")
 
 COLLECT = """
 import sys, pytest
-code = pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider"])
+everything = ["-m", "cpu or gpu or bench or not bench"]
+code = pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *everything])
 print("exit", int(code))
 print("imported", *(name for name in sys.argv[1:] if name in sys.modules))
 """

@@ -24,7 +24,7 @@ ROOMS: dict[
     "measurements/agreement.py": (),
     "measurements/devices.py": ("torch", "pynvml", "measurements.records"),
     "measurements/roofline.py": ("measurements.records",),
-    "measurements/utilization.py": ("measurements.records",),
+    "measurements/utilization.py": ("measurements.pages", "measurements.records"),
     "measurements/samples.py": (
         *("torch", "measurements.preservation", "measurements.records", "measurements.step"),
     ),
@@ -58,7 +58,7 @@ ROOMS: dict[
         *("pytest", "models", "measurements.METHOD", "measurements.records", "measurements.comparison"),
         *("measurements.counters", "measurements.options", "measurements.runs", "measurements.scoreboard"),
         *("measurements.agreement", "measurements.clocks", "measurements.devices"),
-        "measurements.saved_times",
+        *("measurements.saved_times", "measurements.utilization"),
     ),
     "tests/": ("pytest", "hypothesis", "torch", "torchvision", "models", "measurements", "tests"),
     "tests/instruments/": ("*",),

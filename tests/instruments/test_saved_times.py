@@ -94,6 +94,8 @@ def test_a_timed_run_saves_rows_that_hold_what_they_are_made_of(timed, tmp_path)
     end, rows = timed("--benchmark-save=first", "--peak=1T")
 
     assert end.returncode == 0, end.stdout
+    assert "test_of_an_epoch[conv_net-cpu-b002-fp32]: 4 of 4, " in end.stdout
+    assert "Utilization (as study A counts, a multiply-add is 1) <= the roofline's bound:" in end.stdout
     ratios = [row for row in rows if row["kind"] == "utilization"]
     assert {row["axes"]["method"] for row in ratios} == {"theory", "one", "batch", "epoch"}
     for row in ratios:
