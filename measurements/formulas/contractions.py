@@ -126,6 +126,16 @@ def linear_gradient(x: Shape, y: Shape, weight: Shape) -> Cost:
     return contraction(multiply_add(x, y) * math.prod(x[:-1]) * weight.numel)
 
 
+def matmul(x: Shape, other: Shape, out: Shape) -> Cost:
+    """FLOP of x @ other, whose batches need not agree: one sum of length k for each output element.
+
+    A sparse operand: as `product`.
+    """
+    if x.layout in _DENSE and other.layout in _DENSE:
+        return contraction(multiply_add(x, other) * out.numel * x[-1])
+    return product(x, other)
+
+
 def matmul_backward(grad: Shape, x: Shape, other: Shape, mask: Sequence[bool]) -> Cost:
     """FLOP of the gradients of a matrix product.
 
@@ -310,6 +320,7 @@ def deformable_convolution_backward(
 CONTRACTIONS: dict[str, Formula] = {
     "mm": product,
     "_int_mm": product,
+    "matmul": matmul,
     "matmul_backward": matmul_backward,
     "sspaddmm": addmm,
     "_cslt_sparse_mm": lambda compressed_A, dense_B, out: contraction(

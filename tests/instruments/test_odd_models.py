@@ -128,10 +128,10 @@ def test_control_flow_costs_what_its_branch_costs() -> None:
 
 
 def test_nested_rows_count_as_they_are() -> None:
-    """Of the older kind, whose sizes torch refuses to tell; what needs them is unknown, and says so."""
+    """Of the older kind, whose sizes torch refuses to tell."""
     import torch
 
-    from measurements import UnknownOp, counting
+    from measurements import counting
 
     rows = torch.nested.nested_tensor([torch.randn(3, 8), torch.randn(5, 8)])
     linear = torch.nn.Linear(8, 4)
@@ -139,11 +139,46 @@ def test_nested_rows_count_as_they_are() -> None:
         torch.nested.to_padded_tensor(linear(rows) * 2, 0.0).sum().backward()
 
     assert work.contraction.forward == work.contraction.backward == 2 * 8 * 8 * 4
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
+@pytest.mark.parametrize("lengths", [(3, 5), (4, 4), (1, 7), (6,)], ids=str)
+def test_attention_over_nested_sequences_counts_each_by_itself(lengths: tuple[int, ...]) -> None:
+    """Two heads of 4: 2·2·4·L² for the products of a sequence of length L, twice as much backward."""
+    import torch
+    from torch.nn import functional
+
+    from measurements import counting
+
+    rows = torch.nested.nested_tensor(
+        [torch.randn(length, 8) for length in lengths], layout=torch.jagged, requires_grad=True
+    )
+    heads = rows.unflatten(-1, [2, 4]).transpose(1, 2)
+    with counting() as work:
+        functional.scaled_dot_product_attention(heads, heads, heads).values().sum().backward()
+
+    expected = sum(2 * 2 * 2 * 4 * length**2 for length in lengths)
+    assert (work.contraction.forward, work.contraction.backward) == (expected, 2 * expected)
+
+
+def test_an_encoder_that_leaves_out_padding_counts_what_is_left() -> None:
+    """Its fast path makes nested tensors: as many contractions as the sequences by themselves."""
+    import torch
+
+    from measurements import counting
+
     layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     encoder = torch.nn.TransformerEncoder(layer, 1).eval()
     mask = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
-    with torch.no_grad(), counting(), pytest.raises(UnknownOp, match="nested tensor"):
+    with torch.no_grad(), counting() as padded:
         encoder(torch.randn(2, 5, 8), src_key_padding_mask=mask)
+    with torch.no_grad(), counting() as alone:
+        for length in (5, 3):
+            encoder(torch.randn(1, length, 8))
+
+    rows, attended = 5 + 3, 5**2 + 3**2
+    assert padded.contraction.forward == 2 * rows * (4 * 8 * 8 + 2 * 8 * 16) + 2 * 2 * 8 * attended
+    assert alone.contraction.forward == padded.contraction.forward
 
 
 def test_operators_on_regions_have_a_cost() -> None:

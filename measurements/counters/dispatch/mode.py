@@ -13,14 +13,15 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from measurements.counters.dispatch.modules import Modules, Names
-from measurements.counters.dispatch.plans import Plan, base_name, plan_for, refuse_nested
+from measurements.counters.dispatch.moved import moved
+from measurements.counters.dispatch.plans import Plan, by_rows, plan_for
 from measurements.counters.dispatch.regions import (
     Regions,
     again,
     called_from_update_code,
     in_sharding_propagation,
 )
-from measurements.counters.dispatch.tensors import GATHERS, LISTS, bytes_of, key_of, plain, values_of
+from measurements.counters.dispatch.tensors import LISTS, NESTED, key_of, plain, samples_of, values_of
 from measurements.formulas import Cost, Formula
 from measurements.records import MeasurementError, OpRecord, Phase, Shape, shapes_in
 
@@ -262,40 +263,52 @@ class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         out: Any,
     ) -> Call:
         """What one call is and costs; kept for all that are alike, except where a formula failed."""
-        holds = True
         arguments = [plain(value) for value in args]
         keywords = {word: plain(value) for word, value in kwargs.items()}
         outs = tuple(shapes_in([plain(out)]))
-        cost = Cost()
+        cost: Cost | None = Cost()
         if plan.cost is not None:
             name, needs, lengths = self._asked(plan, node, args)
             for place, values in zip(plan.lengths, lengths, strict=True):
                 if values is not None:
                     arguments[place] = values
+            asked = {"needs": needs, "node": name, "phase": phase}
+            samples = [(arguments, keywords, outs)]
+            if any(shape.layout == NESTED for shape in shapes_in(arguments)) and not by_rows(plan.name):
+                samples = [
+                    (
+                        list(values[0]),
+                        dict(zip(kwargs, values[1], strict=True)),
+                        tuple(shapes_in([values[2]])),
+                    )
+                    for values in samples_of((args, tuple(kwargs.values()), out))
+                ]
+            cost = self._cost(plan, samples, asked)
+        read = written = 0
+        if plan.moves:
+            read, written = moved(plan.operator, plan.name, args, kwargs, out)
+        words = tuple(keywords.items())
+        call = Call(phase, plan.name, (*arguments, *words), outs, cost or Cost(), read, written)
+        if cost is not None:
+            self.calls[key] = call
+        return call
+
+    def _cost(
+        self,
+        plan: Plan,
+        samples: Sequence[tuple[Sequence[object], Mapping[str, object], tuple[Shape, ...]]],
+        asked: Mapping[str, object],
+    ) -> Cost | None:
+        """The sum over what the formula is called with, once but for nested tensors; None where it fails."""
+        assert plan.cost is not None
+        total = Cost()
+        for arguments, keywords, outs in samples:
             first = outs[0] if outs else None
-            context = {
-                "out": first,
-                "out_shape": first,
-                "outs": outs,
-                "needs": needs,
-                "node": name,
-                "phase": phase,
-            }
+            context = {"out": first, "out_shape": first, "outs": outs, **asked}
             try:
-                refuse_nested(plan.name, arguments)
-                cost = plan.cost(arguments, keywords, context)
+                total += plan.cost(arguments, keywords, context)
             except Exception as error:  # a user's formula may raise anything
                 shapes = [tuple(shape) for shape in shapes_in(arguments)]
                 self._unknown(plan.name, f"the formula for {plan.name} fails on {shapes}: {error}")
-                holds = False
-        read = written = 0
-        if plan.moves:
-            given = [*args, *kwargs.values()]
-            written = bytes_of(out if outs else given)
-            read = bytes_of(given)
-            if base_name(plan.name) in GATHERS and args:
-                read += written - bytes_of(args[0])
-        call = Call(phase, plan.name, (*arguments, *keywords.items()), outs, cost, read, written)
-        if holds:
-            self.calls[key] = call
-        return call
+                return None
+        return total

@@ -9,11 +9,10 @@ from typing import Any
 
 import torch
 
-from measurements.counters.dispatch.tensors import NESTED
 from measurements.formulas import FORMULAS, FREE, Cost, Formula, Free
 from measurements.formulas.cost import Binding
 from measurements.formulas.pointwise import POINTWISE, by_rule
-from measurements.records import Shape, shapes_in
+from measurements.records import Shape
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +37,7 @@ class Plan:
     region: int = 0
     updates: bool = False
     fixed: bool = False
+    operator: Any = None
 
 
 LENGTHS = ("cum_seq_q", "cum_seq_k", "cu_seqlens_q", "cu_seqlens_k")
@@ -95,7 +95,7 @@ def plan_for(func: Any, own: Mapping[str, Formula]) -> Plan | None:
     if isinstance(func, torch._ops.HigherOrderOperator):
         return _higher_order_plan(func, own)
     plan = _plan_for(func, own)
-    return plan and replace(plan, fixed=_is_fixed(func))
+    return plan and replace(plan, operator=func, fixed=_is_fixed(func))
 
 
 def _plan_for(func: Any, own: Mapping[str, Formula]) -> Plan | None:
@@ -129,7 +129,7 @@ def _higher_order_plan(func: Any, own: Mapping[str, Formula]) -> Plan | None:
     if formula is None:
         return None
     names = [(name, None) for name in inspect.signature(func.__call__).parameters]
-    return Plan(str(func), Binding(formula, str(func), names))
+    return Plan(str(func), Binding(formula, str(func), names), operator=func)
 
 
 def _first(context: Mapping[str, object]) -> Shape | None:
@@ -185,15 +185,10 @@ BY_ROWS = frozenset(
 """Formulas that hold for rows one below the other, however many belong to each sample."""
 
 
-def refuse_nested(name: str, arguments: Sequence[object]) -> None:
-    """Lets no formula but these and the pointwise ones see the rows of a nested tensor as one matrix.
-
-    Raises: ValueError.
-    """
+def by_rows(name: str) -> bool:
+    """Whether the formula may see the rows of a nested tensor as one matrix; else it sees each sample."""
     formula = FORMULAS.get(base_name(name))
-    pointwise = formula is None or base_name(name).partition(".")[2] in POINTWISE
-    if not (pointwise or name in BY_ROWS) and any(x.layout == NESTED for x in shapes_in(arguments)):
-        raise ValueError("a nested tensor hides the lengths; give it padded, or with layout=torch.jagged")
+    return formula is None or base_name(name).partition(".")[2] in POINTWISE or name in BY_ROWS
 
 
 def own_formulas(formulas: Mapping[Any, Formula]) -> dict[str, Formula]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -36,8 +38,8 @@ _STRIDED = torch.strided
 def key_of(values: Any) -> tuple[Any, ...]:
     """Hashable values that say of each tensor what a formula or its bytes may depend on.
 
-    What becomes of sparse tensors depends on where they are zero, and packed weights show nothing of their
-    own: their key is like no other.
+    What becomes of sparse tensors depends on where they are zero, of nested ones on every length, and packed
+    weights show nothing of their own: their key is like no other.
     """
     key: list[Any] = []
     for value in values:
@@ -46,7 +48,7 @@ def key_of(values: Any) -> tuple[Any, ...]:
             try:
                 key += (value.shape, value.dtype)
             except RuntimeError:  # a nested tensor has no sizes of its own
-                key += (sizes_of(value), value.dtype, NESTED)
+                key += (NESTED, value.dtype, object())
             if value.layout is not _STRIDED:
                 key.append(object())
         elif kind in _PLAIN:
@@ -100,6 +102,32 @@ def plain(value: Any) -> object:
     return value if type(value) in _PLAIN else type(value).__name__  # a record holds no live object
 
 
+def samples_of(values: Any) -> list[Any]:
+    """What `plain` says of the values, for each sample of the nested tensors among them, as a batch of one.
+
+    Everything else is the same for all. Without a nested tensor there is one sample.
+    """
+    count = next((x._nested_tensor_size().size(0) for x in _tensors_in(values) if x.is_nested), 1)
+    return [_sample(values, place) for place in range(count)]
+
+
+def _tensors_in(values: Any) -> Iterator[Tensor]:
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, list | tuple):
+        for value in values:
+            yield from _tensors_in(value)
+
+
+def _sample(value: Any, place: int) -> object:
+    if isinstance(value, Tensor) and value.is_nested:
+        sizes = value._nested_tensor_size()[place].tolist()
+        return Shape((1, *sizes), _name(value.dtype), "strided", math.prod(sizes))
+    if isinstance(value, list | tuple):
+        return tuple(_sample(item, place) for item in value)
+    return plain(value)
+
+
 def bytes_of(value: Any) -> int:
     """Bytes of the tensors in nested arguments: stored elements times their size."""
     if isinstance(value, Tensor):
@@ -108,13 +136,6 @@ def bytes_of(value: Any) -> int:
     if isinstance(value, list | tuple):
         return sum(bytes_of(item) for item in value)
     return 0
-
-
-GATHERS = frozenset(
-    f"aten.{name}"
-    for name in ("embedding", "index_select", "gather", "index", "_unsafe_index", "take", "select_copy")
-)
-"""Operations that read of their first argument only what they write."""
 
 
 def values_of(value: Any) -> Any:
