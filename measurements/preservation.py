@@ -7,6 +7,7 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ def preserved(
     values = _values([*weights, *model.buffers(), *tensors_in(inputs)])
     values += _values([grad for _, grad in gradients if grad is not None])
     state = _optimizer_state(optimizer)
-    dice = _random_state()
+    dice = _random_state() + _own_generators(modules)
     try:
         for leaf in leaves:
             leaf.grad = None
@@ -175,6 +176,20 @@ def _random_state() -> list[tuple[Callable[[Any], object], Any]]:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         states.append((numpy.random.set_state, numpy.random.get_state()))
+    return states
+
+
+def _own_generators(modules: Iterable[nn.Module]) -> list[tuple[Callable[[Any], object], Any]]:
+    """The generators that modules keep for themselves, likewise; of numpy's, the part that moves."""
+    kept = {id(value): value for module in modules for value in vars(module).values()}.values()
+    states: list[tuple[Callable[[Any], object], Any]] = []
+    for value in kept:
+        if isinstance(value, torch.Generator):
+            states.append((value.set_state, value.get_state()))
+        elif isinstance(value, random.Random):
+            states.append((value.setstate, value.getstate()))
+        elif (numpy := sys.modules.get("numpy")) and isinstance(value, numpy.random.Generator):
+            states.append((partial(setattr, value.bit_generator, "state"), value.bit_generator.state))
     return states
 
 
