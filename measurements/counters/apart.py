@@ -1,8 +1,9 @@
 """Counters that need a process of their own: they leave state behind, or share a module's name with another.
 
 One process for each such counter, started when it is first asked and ended with this one. A step goes there
-and its Work comes back as bytes, so that the model here is never touched. A process that dies or does not
-answer in time is ended, and the next question starts another.
+as a temporary file, which the process maps: weights are written once and read where they are used. Its Work
+comes back as bytes; the model here is never touched. A process that dies or does not answer in time is ended,
+and the next question starts another.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from multiprocessing.connection import Connection, Pipe
@@ -50,16 +52,16 @@ class Process:
         )
         theirs.close()
 
-    def ask(self, question: bytes, seconds: float) -> Any:
-        """The answer to a question.
+    def ask(self, question: str, seconds: float) -> Any:
+        """The answer to the question in that file.
 
         Raises: TimeoutError where there is none after that many seconds, EOFError where the process has died.
         """
         try:
-            self.channel.send_bytes(question)
+            self.channel.send(question)
             if not self.channel.poll(seconds):
                 raise TimeoutError
-            return pickle.loads(self.channel.recv_bytes())
+            return self.channel.recv()
         except ConnectionError:
             raise EOFError from None
 
@@ -80,28 +82,37 @@ def count(name: str, function: str, folders: list[str], step: Step, seconds: flo
     needs more than that many seconds.
     """
     kind = type(step.model).__name__
-    try:
-        question = cloudpickle.dumps((function, step))
-    except Exception as error:  # whatever a user's object raises
-        raise CounterError(
-            f"{name} cannot count {kind}: it runs in a process of its own, where the step cannot be sent: "
-            f"{type(error).__name__}: {error}; leave this counter out"
-        ) from error
-    process = _processes.get(name) or _processes.setdefault(name, Process(folders))
-    try:
-        answer = process.ask(question, seconds)
-    except TimeoutError:
-        end(name)
-        raise CounterError(too_long(name, seconds)) from None
-    except EOFError:
-        end(name)
-        raise CounterError(f"{name} cannot count {kind}: its process died; leave this counter out") from None
-    except BaseException:
-        end(name)  # it may still answer the old question
-        raise
+    with tempfile.NamedTemporaryFile() as question:
+        try:
+            write((function, step), question.name)
+        except Exception as error:  # whatever a user's object raises
+            raise CounterError(
+                f"{name} cannot count {kind}: it runs in a process of its own, where the step "
+                f"cannot be sent: {type(error).__name__}: {error}; leave this counter out"
+            ) from error
+        process = _processes.get(name) or _processes.setdefault(name, Process(folders))
+        try:
+            answer = process.ask(question.name, seconds)
+        except TimeoutError:
+            end(name)
+            raise CounterError(too_long(name, seconds)) from None
+        except EOFError:
+            end(name)
+            said = f"{name} cannot count {kind}: its process died; leave this counter out"
+            raise CounterError(said) from None
+        except BaseException:
+            end(name)  # it may still answer the old question
+            raise
     if isinstance(answer, Work):
         return answer
     raise CounterError(answer or f"{name} cannot count {kind}: it returned nothing; leave this counter out")
+
+
+def write(question: tuple[str, Any], file: str) -> None:
+    """Writes a question, "module:function" and its argument, whatever class that is of."""
+    import torch
+
+    torch.save(question, file, pickle_module=cloudpickle, pickle_protocol=pickle.DEFAULT_PROTOCOL)
 
 
 def end(name: str) -> None:
@@ -124,10 +135,10 @@ def answer(channel_number: int) -> None:
     channel = Connection(channel_number)
     while True:
         try:
-            question = channel.recv_bytes()
+            question = channel.recv()
         except (EOFError, ConnectionError):
             os._exit(0)
-        channel.send_bytes(cloudpickle.dumps(_answer(question)))
+        channel.send(_answer(question))
 
 
 def _end_with(parent: int) -> None:
@@ -137,9 +148,11 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _answer(question: bytes) -> Work | str:
+def _answer(question: str) -> Work | str:
     try:
-        function, step = pickle.loads(question)
+        import torch
+
+        function, step = torch.load(question, mmap=True, weights_only=False)
         module, _, name = function.partition(":")
         work: Work = getattr(importlib.import_module(module), name)(step)
         return work

@@ -193,12 +193,13 @@ import os, sys
 from measurements.counters import apart
 process = apart.Process([])
 print(process.process.pid, flush=True)
-process.channel.send_bytes(__import__("cloudpickle").dumps(("time:sleep", 600)))
+apart.write(("time:sleep", 600), sys.argv[1])
+process.channel.send(sys.argv[1])
 __import__("time").sleep(600)
 """
 
 
-def test_a_process_does_not_outlive_whoever_asked():
+def test_a_process_does_not_outlive_whoever_asked(tmp_path):
     """Killed in the middle of a question, it leaves nobody behind who goes on counting."""
     import os
     import subprocess
@@ -208,7 +209,7 @@ def test_a_process_does_not_outlive_whoever_asked():
 
     root = Path(__file__).parents[2]
     with subprocess.Popen(
-        [sys.executable, "-c", CHILD], cwd=root, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", CHILD, str(tmp_path / "question")], cwd=root, stdout=subprocess.PIPE, text=True
     ) as asker:
         pid = int(asker.stdout.readline())
         time.sleep(2)
